@@ -1,0 +1,47 @@
+# Two commands on a fresh machine: `make demo` and `make test`. All of them install what they need, once.
+VENV := .venv
+PYTHON ?= python3
+OLDEST := .venv-oldest
+PIP_INSTALL = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test check bench test-oldest clean
+
+demo: $(VENV)/.installed-lab
+	$(VENV)/bin/saligraft demo
+
+test: $(VENV)/.installed-dev
+	$(VENV)/bin/python -m pytest -n 2 $(ARGS)
+
+check: $(VENV)/.installed-dev
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/mypy
+
+bench: $(VENV)/.installed-dev
+	$(VENV)/bin/python benchmarks/step_cost.py $(ARGS)
+
+# The core alone (no extra installed) on the oldest torch that pyproject.toml admits.
+test-oldest: $(OLDEST)/.installed
+	$(OLDEST)/bin/python -m pytest -n 2 $(ARGS)
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# torch brings large wheels: say so, since the first install prints nothing else for minutes.
+$(VENV)/.installed-lab: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Installing saligraft and its laboratory into $(VENV) (several GB with torch; once) ..."
+	$(call PIP_INSTALL,$(VENV)) --constraint constraints.txt --editable ".[lab]"
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed-lab
+	@echo "Installing the test tools into $(VENV) ..."
+	$(call PIP_INSTALL,$(VENV)) --constraint constraints.txt --editable ".[lab,dev]"
+	@touch $@
+
+$(OLDEST)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(OLDEST)
+	$(call PIP_INSTALL,$(OLDEST)) "torch==2.4.0" "numpy<2.2" setuptools pytest pytest-xdist hypothesis --editable .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) $(OLDEST) build dist runs

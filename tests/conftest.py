@@ -1,0 +1,19 @@
+"""Shared settings: two test processes share two cores, and the core's tests run without the laboratory."""
+
+import importlib.util
+import os
+
+import pytest
+import torch
+
+# Folders that test the laboratory; with the core alone installed there is nothing to test there.
+LAB_FOLDERS = ["cli", "data", "experiments", "networks", "reports", "training"]
+collect_ignore = [] if importlib.util.find_spec("accelerate") else LAB_FOLDERS
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
