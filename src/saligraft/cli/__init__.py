@@ -1,0 +1,79 @@
+"""The command line: `saligraft COMMAND`, one file per command.
+
+A user's mistake ends in one line on stderr and exit code 2; only a fault of the program shows a traceback.
+Each command imports what it needs when it runs, so that `--help` does not wait for the laboratory.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from saligraft import __version__
+
+TRACEBACK_VARIABLE = "SALIGRAFT_TRACEBACK"
+
+app = typer.Typer(
+    name="saligraft",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"saligraft {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def saligraft(
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001  (its callback does the work)
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Saliency Grafting (Park et al., AAAI 2022): train, compare and look at it."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def _users_mistake(error: Exception) -> str | None:
+    """The one line that tells the user what to mend, or None where the fault is the program's own."""
+    if hasattr(error, "format_message"):  # how typer's and click's own complaints word themselves
+        return " ".join(error.format_message().split())
+    if isinstance(error, (ValueError, TypeError, OSError, ImportError)):
+        return " ".join(str(error).split()) or type(error).__name__
+    return None
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0, 2 after a user's mistake, 130 after Ctrl-C.
+
+    With the environment variable SALIGRAFT_TRACEBACK set, a mistake shows its traceback too.
+    """
+    try:
+        code = app(arguments, prog_name="saligraft", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except (KeyboardInterrupt, typer.Abort):
+        print("saligraft: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader (`| head`) has gone: point stdout at nothing, or Python complains again when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        message = _users_mistake(error)
+        if message is None or os.environ.get(TRACEBACK_VARIABLE):
+            raise
+        print(f"saligraft: error: {message}", file=sys.stderr)
+        return 2
+
+
+def main() -> None:
+    """Entry point of the `saligraft` script."""
+    sys.exit(run())

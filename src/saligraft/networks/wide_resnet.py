@@ -1,0 +1,113 @@
+"""Wide Residual Network: three stages of pre-activation blocks, widened by a factor.
+
+Zagoruyko & Komodakis, "Wide Residual Networks", BMVC 2016, Table 1 and Figure 1(c, d).
+Shapes: B batch, C image channels, H W pixels, K classes, k widening factor.
+"""
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+STEM_CHANNELS = 16
+STAGE_CHANNELS = (16, 32, 64)  # times the widening factor
+STAGE_STRIDES = (1, 2, 2)
+CONVOLUTIONS_OUTSIDE_BLOCKS = 4  # the stem and three shortcut projections, as the authors count depth
+CONVOLUTIONS_PER_DEEPER_BLOCK = 6  # one more block in each of three stages, two convolutions each
+
+
+def _convolution(in_channels: int, out_channels: int, size: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(in_channels, out_channels, size, stride=stride, padding=size // 2, bias=False)
+
+
+class WideBlock(nn.Module):
+    """Two 3×3 convolutions, each after batch norm and ReLU, with dropout between them (authors' Figure 1d).
+
+    Where the channel count changes, the shortcut is a 1×1 convolution of the *activated* input, as in the
+    authors' code; elsewhere it is the raw input.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int, dropout: float) -> None:
+        super().__init__()
+        self.activation1 = nn.Sequential(nn.BatchNorm2d(in_channels), nn.ReLU(inplace=True))
+        self.convolution1 = _convolution(in_channels, out_channels, 3, stride)
+        self.activation2 = nn.Sequential(nn.BatchNorm2d(out_channels), nn.ReLU(inplace=True))
+        self.dropout = nn.Dropout(dropout) if dropout > 0 else nn.Identity()
+        self.convolution2 = _convolution(out_channels, out_channels, 3)
+        needs_projection = in_channels != out_channels or stride != 1
+        self.projection = _convolution(in_channels, out_channels, 1, stride) if needs_projection else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        activated = self.activation1(x)
+        shortcut = x if self.projection is None else self.projection(activated)
+        residual = self.dropout(self.activation2(self.convolution1(activated)))
+        out: Tensor = self.convolution2(residual) + shortcut
+        return out
+
+
+class WideResNet(nn.Module):
+    """WRN-depth-width for images of any size, (B, C, H, W) → logits (B, K).
+
+    `final_activation` gives the last spatial map, the one that saliency is read from (paper §4.3).
+    """
+
+    def __init__(
+        self, depth: int, width: int, num_classes: int, in_channels: int = 3, *, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        _check_shape(depth, width, dropout)
+        for name, value in (("num_classes", num_classes), ("in_channels", in_channels)):
+            if value < 1:
+                raise ValueError(f"{name} must be >= 1, got {value}")
+        blocks = (depth - CONVOLUTIONS_OUTSIDE_BLOCKS) // CONVOLUTIONS_PER_DEEPER_BLOCK
+        self.num_features = STAGE_CHANNELS[-1] * width
+        self.stem = _convolution(in_channels, STEM_CHANNELS, 3)
+        self.stages = nn.Sequential(*_stages(blocks, width, dropout))
+        self.final_activation = nn.Sequential(nn.BatchNorm2d(self.num_features), nn.ReLU(inplace=True))
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.head = nn.Linear(self.num_features, num_classes)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialise as the authors' code does: He's normal over fan-in, and no bias in the head."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_in", nonlinearity="relu")
+            elif isinstance(module, nn.BatchNorm2d):
+                module.reset_parameters()
+            elif isinstance(module, nn.Linear):
+                module.reset_parameters()
+                nn.init.zeros_(module.bias)
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        """(B, C, H, W) → the last spatial map, (B, 64k, ⌈H/4⌉, ⌈W/4⌉)."""
+        features: Tensor = self.final_activation(self.stages(self.stem(images)))
+        return features
+
+    def forward_head(self, features: Tensor) -> Tensor:
+        """The last spatial map → logits (B, K)."""
+        logits: Tensor = self.head(self.pool(features).flatten(1))
+        return logits
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.forward_head(self.forward_features(images))
+
+
+def _stages(blocks: int, width: int, dropout: float) -> Iterator[nn.Sequential]:
+    channels = STEM_CHANNELS
+    for stage_channels, stage_stride in zip(STAGE_CHANNELS, STAGE_STRIDES, strict=True):
+        stage = nn.Sequential()
+        for block in range(blocks):
+            stride = stage_stride if block == 0 else 1
+            stage.append(WideBlock(channels, stage_channels * width, stride, dropout))
+            channels = stage_channels * width
+        yield stage
+
+
+def _check_shape(depth: int, width: int, dropout: float) -> None:
+    beyond_smallest = depth - CONVOLUTIONS_OUTSIDE_BLOCKS - CONVOLUTIONS_PER_DEEPER_BLOCK
+    if beyond_smallest < 0 or beyond_smallest % CONVOLUTIONS_PER_DEEPER_BLOCK:
+        raise ValueError(f"depth must be 6n + 4 with n >= 1 (10, 16, 22, 28, ...), got {depth}")
+    if width < 1:
+        raise ValueError(f"width must be >= 1, got {width}")
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be in [0, 1), got {dropout}")
