@@ -1,0 +1,186 @@
+"""Argument checks shared by the whole package: each error names the argument, what was expected, what came.
+
+Checks of shape and type always run. Checks of values look at a tensor's content, which would stall a GPU and cannot
+be traced, so they run on CPU tensors outside compilation, and everywhere once `set_validation(True)` was called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_validate_everywhere = False
+
+
+class set_validation:  # noqa: N801  (a function to its users, like torch.set_grad_enabled)
+    """Switch checks of tensor values on for all devices and all functions; also a context manager."""
+
+    def __init__(self, enabled: bool) -> None:
+        global _validate_everywhere
+        self._before = _validate_everywhere
+        _validate_everywhere = bool(enabled)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *error: object) -> None:
+        global _validate_everywhere
+        _validate_everywhere = self._before
+
+
+def validating() -> bool:
+    """True where value checks were asked for everywhere and can run (not under compilation)."""
+    return _validate_everywhere and not torch.compiler.is_compiling()
+
+
+def may_look(tensor: Tensor) -> bool:
+    """True where a tensor's values may be read: on the CPU outside compilation, or where validation is on."""
+    if torch.compiler.is_compiling() or tensor.is_meta or type(tensor) is not Tensor:
+        return False  # a fake or meta tensor has no values
+    return _validate_everywhere or tensor.device.type == "cpu"
+
+
+def one_of(name: str, value: object, options: Collection[Any]) -> None:
+    if value not in options:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}")
+
+
+def positive(name: str, value: float) -> None:
+    _number(name, value)
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
+
+
+def not_negative(name: str, value: float) -> None:
+    _number(name, value)
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
+
+
+def probability(name: str, value: float) -> None:
+    _number(name, value)
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be in [0, 1], got {value!r}")
+
+
+def norm(value: float) -> None:
+    """The order of a vector norm: any number > 0, infinity (the maximum) included."""
+    _number("norm", value)
+    if not value > 0:
+        raise ValueError(f"norm must be > 0, got {value!r}")
+
+
+def whole_number(name: str, value: int, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name} must be >= {least}, got {value}")
+
+
+def _number(name: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+
+
+def shape_of(tensor: Tensor) -> str:
+    return f"({', '.join(str(int(size)) for size in tensor.shape)})"
+
+
+def tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
+
+
+def rank(name: str, value: Tensor, legend: str) -> None:
+    """Check the number of dimensions against a legend such as ``"(B, h, w)"``."""
+    tensor(name, value)
+    if value.ndim != legend.count(",") + 1:
+        raise ValueError(f"{name} must have shape {legend}, got {shape_of(value)}")
+
+
+def images(value: Tensor, name: str = "images") -> None:
+    """(B, C, H, W), floating point, at least one image with at least one pixel."""
+    rank(name, value, "(B, C, H, W)")
+    if not value.is_floating_point():
+        raise TypeError(f"{name} must be floating point, got {value.dtype}: convert and normalise them first")
+    if 0 in value.shape:
+        raise ValueError(f"{name} must not be empty, got shape {shape_of(value)}")
+
+
+def labels(value: Tensor, batch: int) -> None:
+    """Class indices (B,), or rows (B, K) of probabilities or of several classes."""
+    tensor("labels", value)
+    if value.ndim not in (1, 2):
+        raise ValueError(f"labels must have shape (B,) or (B, K), got {shape_of(value)}")
+    if value.ndim == 1 and (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool):
+        raise TypeError(f"labels of shape (B,) must be integer class indices, got {value.dtype}")
+    if value.shape[0] != batch:
+        raise ValueError(f"labels must have one entry per image: expected {batch}, got {value.shape[0]}")
+
+
+def label_values(value: Tensor, num_classes: int | None = None) -> None:
+    """Indices in [0, num_classes), row entries finite and >= 0."""
+    if not may_look(value):
+        return
+    if value.ndim == 1:
+        low, high = int(value.min()), int(value.max())
+        if low < 0 or (num_classes is not None and high >= num_classes):
+            expected = ">= 0" if num_classes is None else f"in [0, {num_classes})"
+            raise ValueError(f"labels must be class indices {expected}, got {low if low < 0 else high}")
+    elif value.is_floating_point() and not bool((value.isfinite() & (value >= 0)).all()):
+        raise ValueError("labels given as rows must be finite and >= 0, got negative or non-finite entries")
+
+
+def saliency(value: Tensor, batch: int | None = None, name: str = "saliency") -> None:
+    """(B, h, w), floating point, not empty."""
+    rank(name, value, "(B, h, w)")
+    if not value.is_floating_point():
+        raise TypeError(f"{name} must be floating point, got {value.dtype}")
+    if 0 in value.shape:
+        raise ValueError(f"{name} must not be empty, got shape {shape_of(value)}")
+    if batch is not None and value.shape[0] != batch:
+        raise ValueError(f"{name} must have one map per image: expected {batch}, got {value.shape[0]}")
+
+
+def saliency_values(value: Tensor, name: str = "saliency") -> None:
+    """Finite and >= 0; called by the classes, never by `GraftingStep`, which leaves such samples ungrafted."""
+    if not may_look(value):
+        return
+    broken = ~value.isfinite().flatten(1).all(dim=1)
+    if bool(broken.any()):
+        raise ValueError(f"{name} must be finite, got NaN or infinity in sample {int(broken.nonzero()[0])}")
+    if bool((value < 0).any()):
+        raise ValueError(f"{name} must be >= 0, got {float(value.min()):.4g}")
+
+
+def at_least_float32(value: Tensor) -> Tensor:
+    """Half precision is widened: eleven bits are too few for a norm or a label's weight."""
+    return value if value.dtype in (torch.float32, torch.float64) else value.float()
+
+
+def same_device(name: str, value: Tensor, other: Tensor, other_name: str = "images") -> None:
+    if value.device != other.device:
+        raise ValueError(f"{name} must be on the device of {other_name} ({other.device}), got {value.device}")
+
+
+def mask_values(value: Tensor, name: str = "mask") -> None:
+    """In [0, 1]; a bool mask always is."""
+    if value.dtype == torch.bool or not may_look(value):
+        return
+    if not bool(((value >= 0) & (value <= 1)).all()):
+        raise ValueError(f"{name} must lie in [0, 1], got {float(value.min()):.4g} to {float(value.max()):.4g}")
+
+
+def grids(value: Sequence[int]) -> tuple[int, ...]:
+    """A non-empty sequence of whole numbers > 0, as a tuple."""
+    if isinstance(value, int | float | str):
+        raise TypeError(f"grids must be a sequence of ints such as (4, 8), got {value!r}")
+    checked = tuple(value)
+    if not checked:
+        raise ValueError("grids must name at least one grid size, got an empty sequence")
+    for grid in checked:
+        whole_number("each of grids", grid, least=1)
+    return checked

@@ -1,0 +1,107 @@
+"""Step 5, the loss of a mixed batch: each label set's loss, weighed as the labels are (§5).
+
+Shapes: logits (B, K). Losses are computed in float32 at least, also under autocast.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from saligraft import checks
+from saligraft.batch import MixedBatch
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+def mixed_cross_entropy(
+    logits: Tensor,
+    mixed: MixedBatch,
+    *,
+    class_weight: Tensor | None = None,
+    label_smoothing: float = 0.0,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cross-entropy with the mixed label, for class indices (B,) or probability rows (B, K).
+
+    Index and one-hot labels give the same loss: with `class_weight` the mean divides by the summed weights of the
+    labels, as `torch.nn.functional.cross_entropy` does for indices (for rows it divides by B instead).
+    """
+    _check(logits, mixed, reduction)
+    checks.probability("label_smoothing", label_smoothing)
+    log_probability = F.log_softmax(checks.at_least_float32(logits), dim=1)
+    if class_weight is not None:
+        _check_class_vector("class_weight", class_weight, logits)
+    source, source_mass = _label_loss(log_probability, mixed.source_labels, class_weight)
+    destination, destination_mass = _label_loss(log_probability, mixed.destination_labels, class_weight)
+    weight = mixed.source_weight.to(log_probability.dtype)
+    loss = torch.lerp(destination, source, weight)
+    if label_smoothing > 0:
+        uniform = log_probability if class_weight is None else log_probability * class_weight
+        loss = torch.lerp(loss, -uniform.mean(dim=1), label_smoothing)
+    if reduction == "mean":
+        return loss.sum() / torch.lerp(destination_mass, source_mass, weight).sum()
+    return loss.sum() if reduction == "sum" else loss
+
+
+def mixed_binary_cross_entropy(
+    logits: Tensor,
+    mixed: MixedBatch,
+    *,
+    positive_weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Binary cross-entropy with the mixed rows, for multi-hot labels (B, K): one yes-or-no question per class."""
+    _check(logits, mixed, reduction)
+    if mixed.source_labels.ndim != 2:
+        raise ValueError(f"labels must be multi-hot rows (B, K), got {checks.shape_of(mixed.source_labels)}")
+    if positive_weight is not None:
+        _check_class_vector("positive_weight", positive_weight, logits)
+    targets = mixed.targets(logits.shape[1])
+    if checks.may_look(targets) and not bool(((targets >= 0) & (targets <= 1)).all()):
+        raise ValueError(f"labels must lie in [0, 1], got {float(targets.min()):.4g} to {float(targets.max()):.4g}")
+    logits = checks.at_least_float32(logits)
+    return F.binary_cross_entropy_with_logits(
+        logits, targets.to(logits.dtype), pos_weight=positive_weight, reduction=reduction
+    )
+
+
+def _label_loss(log_probability: Tensor, labels: Tensor, class_weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    """−Σ_k w_k y_k log p_k for one label set, and its mass Σ_k w_k y_k, both (B,)."""
+    if labels.ndim == 1:
+        labels = labels.long()
+        loss = -log_probability.gather(1, labels[:, None])[:, 0]
+        if class_weight is None:
+            return loss, torch.ones_like(loss)
+        mass = class_weight.to(loss.dtype)[labels]
+        return loss * mass, mass
+    rows = labels.to(log_probability.dtype)
+    if checks.may_look(rows) and bool(((rows.sum(dim=1) - 1).abs() > 0.01).any()):
+        raise ValueError(
+            "labels given as rows must be probabilities that sum to 1; for multi-hot rows use mixed_binary_cross_entropy"
+        )
+    if class_weight is not None:
+        rows = rows * class_weight
+    return -(rows * log_probability).sum(dim=1), rows.sum(dim=1)
+
+
+def _check(logits: Tensor, mixed: MixedBatch, reduction: str) -> None:
+    checks.rank("logits", logits, "(B, K)")
+    if not logits.is_floating_point():
+        raise TypeError(f"logits must be floating point, got {logits.dtype}")
+    checks.one_of("reduction", reduction, get_args(Reduction))
+    for labels in (mixed.source_labels, mixed.destination_labels):
+        checks.labels(labels, len(logits))
+        checks.same_device("labels", labels, logits, "logits")
+        if labels.ndim == 2 and labels.shape[1] != logits.shape[1]:
+            raise ValueError(f"labels must have {logits.shape[1]} columns as the logits do, got {labels.shape[1]}")
+        checks.label_values(labels, logits.shape[1])
+
+
+def _check_class_vector(name: str, value: Tensor, logits: Tensor) -> None:
+    checks.tensor(name, value)
+    if value.shape != logits.shape[1:]:
+        raise ValueError(f"{name} must have shape ({logits.shape[1]},), got {checks.shape_of(value)}")

@@ -1,0 +1,21 @@
+"""Boxes as masks over pixels, for CutMix and its relatives (§3, the indicator 1^Rect)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from saligraft import checks
+
+
+def rectangle_mask(box: Tensor, height: int, width: int) -> Tensor:
+    """True inside the boxes: (B, 4) as top, left, bottom, right (end exclusive) -> bool (B, H, W)."""
+    checks.rank("box", box, "(B, 4)")
+    if box.shape[1] != 4:
+        raise ValueError(f"box must have shape (B, 4), got {checks.shape_of(box)}")
+    top, left, bottom, right = box[:, :, None].unbind(dim=1)
+    row = torch.arange(height, device=box.device)
+    column = torch.arange(width, device=box.device)
+    rows = (row >= top) & (row < bottom)
+    columns = (column >= left) & (column < right)
+    return rows[:, :, None] & columns[:, None, :]

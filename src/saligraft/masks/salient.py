@@ -1,0 +1,61 @@
+"""Which cells are salient: softmax with temperature, thresholded at its mean (§4.1, Eq. 3-4)."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from saligraft import checks
+
+Normalize = Literal["l2", "max", "sum", "minmax", "none"]
+NORMALIZATIONS: tuple[str, ...] = get_args(Normalize)
+
+
+def salient_regions(
+    saliency: Tensor, temperature: float = 0.2, threshold: float = 1.0, normalize: Normalize = "l2"
+) -> Tensor:
+    """S'': the cells whose softmax share exceeds `threshold` times the mean share, bool (B, h, w) (Eq. 3-4).
+
+    The mean share σ_mean is 1/(hw), so S' > t σ_mean is compared in log space as S/T - log mean exp(S/T) > log t.
+    `threshold=0` selects every cell. A flat map selects nothing, a map that is not finite selects nothing.
+    """
+    checks.saliency(saliency)
+    checks.positive("temperature", temperature)
+    checks.not_negative("threshold", threshold)
+    if checks.validating():
+        checks.saliency_values(saliency)
+    scaled = normalized(saliency, normalize) / temperature
+    centred = scaled - scaled.amax(dim=(1, 2), keepdim=True)
+    log_share = centred - centred.exp().mean(dim=(1, 2), keepdim=True).log()  # log(S' / σ_mean)
+    # Resizing a flat map leaves differences of some ulps, which must not pass for saliency.
+    noise = 8 * torch.finfo(scaled.dtype).eps * scaled.abs().amax(dim=(1, 2), keepdim=True)
+    least = math.log(threshold) if threshold > 0 else -math.inf
+    return (log_share > least + noise) & finite_maps(saliency)[:, None, None]
+
+
+def normalized(saliency: Tensor, normalize: Normalize) -> Tensor:
+    """Bring each map to a common scale before the softmax; an all-zero map stays zero, float32 or wider."""
+    checks.one_of("normalize", normalize, NORMALIZATIONS)
+    saliency = checks.at_least_float32(saliency)
+    if normalize == "none":
+        return saliency
+    if normalize == "minmax":
+        saliency = saliency - saliency.amin(dim=(1, 2), keepdim=True)
+    saliency = _divided(saliency, saliency.abs().amax(dim=(1, 2), keepdim=True))  # first, so that no square overflows
+    if normalize == "l2":
+        return _divided(saliency, torch.linalg.vector_norm(saliency, dim=(1, 2), keepdim=True))
+    if normalize == "sum":
+        return _divided(saliency, saliency.sum(dim=(1, 2), keepdim=True))
+    return saliency
+
+
+def finite_maps(saliency: Tensor) -> Tensor:
+    """True (B,) where a map has neither NaN nor infinity."""
+    return saliency.isfinite().flatten(1).all(dim=1)
+
+
+def _divided(saliency: Tensor, scale: Tensor) -> Tensor:
+    return saliency / torch.where(scale == 0, 1.0, scale)

@@ -1,0 +1,21 @@
+"""The deterministic selection that stochastic sampling is compared with: the k most salient cells (§5.4)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from saligraft import checks
+from saligraft.masks.salient import finite_maps
+
+
+def top_k_regions(saliency: Tensor, k: int) -> Tensor:
+    """Exactly the k most salient cells of each map, bool (B, h, w); none of a map that is not finite."""
+    checks.saliency(saliency)
+    cells = saliency.shape[1] * saliency.shape[2]
+    if not 1 <= k <= cells:
+        raise ValueError(f"k must be in [1, {cells}], the cells of the map, got {k}")
+    flat = saliency.flatten(1)
+    best = flat.topk(k, dim=1).indices
+    mask = torch.zeros_like(flat, dtype=torch.bool).scatter(1, best, True)
+    return mask.view(saliency.shape) & finite_maps(saliency)[:, None, None]

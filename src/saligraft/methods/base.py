@@ -1,0 +1,77 @@
+"""The kind "batch mixer": draw on the host, then apply; what all of its members share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Generic, TypeVar, get_args
+
+import torch
+from torch import Tensor
+
+from saligraft import checks, draws
+from saligraft.batch import MixedBatch
+
+Draws = TypeVar("Draws")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchMixer(ABC, Generic[Draws]):
+    """Mixes each image of a batch with another one of it: ``method(images, labels, saliency) -> MixedBatch``."""
+
+    needs_saliency: ClassVar[bool] = False
+
+    probability: float = 1.0  # of being applied; a sample that is passed over is left as it was
+    per: draws.Per = "sample"  # whether ratio, box and that coin are drawn for each sample or once per batch
+
+    def __post_init__(self) -> None:
+        checks.probability("probability", self.probability)
+        checks.one_of("per", self.per, get_args(draws.Per))
+
+    @abstractmethod
+    def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> Draws:
+        """Make every random choice for this batch, on the host; moved to the device of `images`."""
+
+    @abstractmethod
+    def apply(self, images: Tensor, labels: Tensor, saliency: Tensor | None, drawn: Draws) -> MixedBatch:
+        """Mix for given draws. Nothing random, no input changed; a sample with a broken map stays ungrafted."""
+
+    def __call__(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        saliency: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> MixedBatch:
+        """Draw, then apply. images (B, C, H, W), labels (B,) or (B, K), saliency (B, h, w) where it is needed."""
+        check_batch(images, labels)
+        checks.label_values(labels)
+        if saliency is not None:
+            checks.saliency(saliency, batch=len(images))
+            checks.saliency_values(saliency)
+        elif self.needs_saliency:
+            raise ValueError(f"saliency must be given to {type(self).__name__}, got None: see SaliencyCapture")
+        return self.apply(images, labels, saliency, self.draw(images, generator=generator))
+
+    def draw_partners(self, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        checks.images(images)
+        partner = draws.partners(len(images), probability=self.probability, per=self.per, generator=generator)
+        return draws.to_device(partner, images.device)
+
+    def draw_ratio(self, images: Tensor, alpha: float, generator: torch.Generator | None) -> Tensor:
+        """λ ~ Beta(alpha, alpha), (B,) on the host: one per sample, or one for all."""
+        count = len(images) if self.per == "sample" else 1
+        return draws.beta(alpha, count, generator=generator).expand(len(images))
+
+
+def check_batch(images: Tensor, labels: Tensor, partner: Tensor | None = None) -> None:
+    """Shapes, types and devices of what every pure mixing function is given."""
+    checks.images(images)
+    checks.labels(labels, len(images))
+    checks.same_device("labels", labels, images)
+    if partner is not None:
+        checks.rank("partner", partner, "(B)")
+        checks.same_device("partner", partner, images)
+        if len(partner) != len(images):
+            raise ValueError(f"partner must have one entry per image: expected {len(images)}, got {len(partner)}")

@@ -1,0 +1,36 @@
+"""Bring a saliency map to the grid drawn for the mini-batch (§4.3: "up/down-sampling scale")."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from saligraft import checks
+
+
+def resize_saliency(saliency: Tensor, grid: int) -> Tensor:
+    """(B, h, w) -> (B, g, g): average pooling where an axis shrinks, bilinear interpolation where it grows.
+
+    The result equals `adaptive_avg_pool2d` or `interpolate(mode="bilinear")`. It is computed as two small matrix
+    products instead, because those ops would compile one graph per grid.
+    """
+    checks.saliency(saliency)
+    if grid < 1:
+        raise ValueError(f"grid must be >= 1, got {grid}")
+    saliency = checks.at_least_float32(saliency)
+    height, width = saliency.shape[1:]
+    rows = _resampling(height, grid, saliency)
+    columns = _resampling(width, grid, saliency)
+    return torch.einsum("gh,bhw,kw->bgk", rows, saliency, columns)
+
+
+def _resampling(size: int, grid: int, like: Tensor) -> Tensor:
+    """Weights (grid, size), each row summing to one, of every input cell in every output cell."""
+    cell = torch.arange(size, device=like.device)
+    target = torch.arange(grid, device=like.device)[:, None]
+    if grid <= size:
+        start, end = target * size // grid, ((target + 1) * size + grid - 1) // grid
+        inside = (cell >= start) & (cell < end)
+        return inside.to(like.dtype) / (end - start)
+    position = ((target + 0.5) * size / grid - 0.5).clamp(0, size - 1)
+    return (1 - (position - cell).abs()).clamp(min=0).to(like.dtype)

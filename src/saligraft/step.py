@@ -1,0 +1,161 @@
+"""One training step: a pass of the originals gives logits and saliency, a pass of the grafts gives the rest (§4, §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from saligraft import checks
+from saligraft.batch import MixedBatch
+from saligraft.losses import mixed_cross_entropy
+from saligraft.methods.base import BatchMixer, check_batch
+from saligraft.saliency.capture import SaliencyCapture
+
+Criterion = Callable[[Tensor, MixedBatch], Tensor]
+
+
+class StepOutput(NamedTuple):
+    """What a step hands back to the training loop."""
+
+    loss: Tensor
+    """Scalar, with gradient: call ``backward()`` on it."""
+    logits: Tensor
+    """(B, K): of the originals in `GraftingStep`, of what was trained on in `MixingStep`."""
+    mixed: MixedBatch | None
+    """The last mixed batch; None where nothing was mixed."""
+
+
+class _Step:
+    """What both kinds of step share: the count of steps for the warm-up, and their state."""
+
+    def __init__(self, criterion: Criterion | None, warmup_steps: int, generator: torch.Generator | None) -> None:
+        checks.whole_number("warmup_steps", warmup_steps, least=0)
+        self.criterion: Criterion = criterion or mixed_cross_entropy
+        self.warmup_steps = warmup_steps
+        self.generator = generator
+        self.steps_taken = 0
+
+    def _count(self) -> bool:
+        """Count this step; True while the network is still warming up without any mixing."""
+        self.steps_taken += 1
+        return self.steps_taken <= self.warmup_steps
+
+    def state_dict(self) -> dict[str, Any]:
+        """The steps taken and the generator's state, all that a resumed loop needs."""
+        generator = None if self.generator is None else self.generator.get_state()
+        return {"steps_taken": self.steps_taken, "generator": generator}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps_taken = int(state["steps_taken"])
+        if self.generator is not None and state["generator"] is not None:
+            self.generator.set_state(state["generator"])
+
+
+class GraftingStep(_Step):
+    """Train on originals and grafts both: all that a loop of one's own needs.
+
+    ``loss = step(images, labels).loss; loss.backward()``. Two forward passes, since the saliency comes from the
+    originals' own; `copies` adds one pass each, with partner, p_B and grid redrawn. `loss_weights` weighs the
+    originals and then each copy; by default all equally, as if they stood in one batch.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        method: BatchMixer[Any],
+        *,
+        layer: str | nn.Module | None = None,
+        criterion: Criterion | None = None,
+        copies: int = 1,
+        loss_weights: Sequence[float] | None = None,
+        warmup_steps: int = 0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(criterion, warmup_steps, generator)
+        checks.whole_number("copies", copies, least=1)
+        if not isinstance(method, BatchMixer):
+            raise TypeError(f"method must be a batch mixer such as SaliencyGrafting(), got {type(method).__name__}")
+        _check_two_passes(model)
+        self.model = model
+        self.capture = SaliencyCapture(model, layer=layer)
+        self.method = method
+        self.copies = copies
+        self.loss_weights = _loss_weights(loss_weights, copies)
+
+    def __call__(
+        self, images: Tensor, labels: Tensor, index: Tensor | None = None, geometry: Tensor | None = None
+    ) -> StepOutput:
+        """Forward passes and loss of one batch: images (B, C, H, W), labels (B,) or (B, K).
+
+        `index` and `geometry` say which samples these are and how they were cropped, as the laboratory's loaders
+        yield them; two full passes need neither.
+        """
+        del index, geometry
+        check_batch(images, labels)
+        checks.label_values(labels)
+        originals = MixedBatch.unmixed(images, labels)
+        if self._count():
+            logits = self.model(images)
+            return StepOutput(self.criterion(logits, originals), logits, None)
+
+        logits, saliency = self.capture(images)  # one pass of the originals: logits and S  (§4.3)
+        loss = self.loss_weights[0] * self.criterion(logits, originals)
+        for weight in self.loss_weights[1:]:
+            drawn = self.method.draw(images, generator=self.generator)  # j, grid, P ~ Bern(p_B)
+            mixed = self.method.apply(images, labels, saliency, drawn)  # M (Eq. 3-4), φ, λ (Eq. 5)
+            loss = loss + weight * self.criterion(self.model(mixed.images), mixed)
+        return StepOutput(loss, logits, mixed)
+
+
+class MixingStep(_Step):
+    """Train on mixed images only, in one pass, as the authors of the baselines do; without a method, plainly."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        method: BatchMixer[Any] | None = None,
+        *,
+        criterion: Criterion | None = None,
+        warmup_steps: int = 0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(criterion, warmup_steps, generator)
+        if method is not None and method.needs_saliency:
+            raise ValueError(f"method must need no saliency, got {type(method).__name__}: use GraftingStep")
+        self.model = model
+        self.method = method
+
+    def __call__(
+        self, images: Tensor, labels: Tensor, index: Tensor | None = None, geometry: Tensor | None = None
+    ) -> StepOutput:
+        """Forward pass and loss of one batch; called as `GraftingStep` is, so that loops can swap the two."""
+        del index, geometry
+        if self._count() or self.method is None:
+            logits = self.model(images)
+            return StepOutput(self.criterion(logits, MixedBatch.unmixed(images, labels)), logits, None)
+        mixed = self.method(images, labels, generator=self.generator)
+        logits = self.model(mixed.images)
+        return StepOutput(self.criterion(logits, mixed), logits, mixed)
+
+
+def _loss_weights(weights: Sequence[float] | None, copies: int) -> tuple[float, ...]:
+    if weights is None:
+        return (1 / (copies + 1),) * (copies + 1)
+    if len(weights) != copies + 1:
+        raise ValueError(f"loss_weights must have {copies + 1} entries (originals, copies), got {len(weights)}")
+    for weight in weights:
+        checks.not_negative("each of loss_weights", weight)
+    return tuple(weights)
+
+
+def _check_two_passes(model: nn.Module) -> None:
+    """DistributedDataParallel overwrites the buffers at each pass, also those the first pass's backward still needs."""
+    wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
+    if wrapped and model.broadcast_buffers and any(True for _ in model.buffers()):
+        raise ValueError(
+            "model must be wrapped with DistributedDataParallel(..., broadcast_buffers=False) to make two passes a "
+            "step, got broadcast_buffers=True"
+        )
