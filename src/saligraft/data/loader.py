@@ -1,0 +1,150 @@
+"""Batches of an in-memory data set, cropped and flipped as whole batches on the device.
+
+No stream of randomness is carried: the order is keyed by (seed, epoch), each image's crop and flip by
+(seed, epoch, sample index), so a resumed run meets the same batches.
+Shapes: N images of the data set, B batch, C channels, H W pixels.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from saligraft.checks import whole_number
+from saligraft.data.image_data import ImageData
+from saligraft.draws import key, keyed_uniforms
+
+_ORDER, _GEOMETRY = 0, 1  # separate streams of one (seed, epoch)
+
+
+class Batch(NamedTuple):
+    """Images (B,C,H,W) float32 normalised, labels (B,), index (B,) in the data set, and geometry (B,3).
+
+    Geometry is top, left, flipped: the crop's upper left corner in the stored image (negative in the padding), and
+    whether the crop was then mirrored; (0, 0, 0) is the stored image itself.
+    """
+
+    images: Tensor
+    labels: Tensor
+    index: Tensor
+    geometry: Tensor
+
+
+def crop_and_flip(images: Tensor, geometry: Tensor) -> Tensor:
+    """Shift images (B,C,H,W) by top and left, zero where the crop leaves them, and mirror those with flipped = 1."""
+    height, width = images.shape[-2:]
+    top, left, flipped = geometry.unbind(1)
+    rows = torch.arange(height, device=images.device) + top[:, None]
+    columns = torch.arange(width, device=images.device).expand(len(left), width)
+    columns = torch.where(flipped[:, None].bool(), width - 1 - columns, columns) + left[:, None]
+    return _pick(images, rows, columns)
+
+
+def undo_crop_and_flip(images: Tensor, geometry: Tensor) -> Tensor:
+    """Put crops (B,C,H,W) back to where they were in the stored images, zero where nothing of the crop lies."""
+    height, width = images.shape[-2:]
+    top, left, flipped = geometry.unbind(1)
+    rows = torch.arange(height, device=images.device) - top[:, None]
+    columns = torch.arange(width, device=images.device) - left[:, None]
+    columns = torch.where(flipped[:, None].bool(), width - 1 - columns, columns)
+    return _pick(images, rows, columns)
+
+
+def _pick(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """images[b, :, rows[b], columns[b]] for rows (B,H) and columns (B,W), zero outside: one gather."""
+    height, width = images.shape[-2:]
+    inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None]
+    place = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None]
+    place = place.flatten(1)[:, None].expand(-1, images.shape[1], -1)
+    picked = images.flatten(2).gather(2, place).unflatten(2, (height, width))
+    return picked.masked_fill(~inside[:, None], 0)
+
+
+class InMemoryLoader:
+    """Iterate over one split held on the device.
+
+    Training: shuffled anew each epoch, cropped out of `pad` pixels of zeros about the normalised image (the data mean) and mirrored
+    at random, a last partial batch dropped unless it is the only one. `batch_size` is per rank; ranks share one order, and
+    together see in each step the batch that a single rank of batch_size * world_size would see.
+    Testing: in order, unchanged, every image once over all ranks.
+    """
+
+    def __init__(
+        self,
+        data: ImageData,
+        *,
+        batch_size: int,
+        train: bool,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        rank: int = 0,
+        world_size: int = 1,
+        pad: int = 4,
+        flip: bool = True,
+    ) -> None:
+        _check_layout(data, batch_size, train, rank, world_size, pad)
+        self.batch_size, self.train, self.seed = batch_size, train, seed
+        self.rank, self.world_size, self.pad, self.flip = rank, world_size, pad, flip
+        self.epoch = 0
+        self.device = torch.device(device)
+        self._images = data.images.to(self.device)
+        self._labels = data.labels.to(self.device)
+        # x / 255 minus mean over std, in one multiplication and one addition
+        mean, std = (torch.tensor(value, device=self.device)[:, None, None] for value in (data.mean, data.std))
+        self._scale, self._shift = 1 / (255 * std), -mean / std
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch whose order, crops and flips the next iteration follows."""
+        whole_number("epoch", epoch, least=0)
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        """The number of batches this rank yields."""
+        return -(-self._share() // self.batch_size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        order = self._order().to(self.device, non_blocking=True)
+        for index in order.split(self.batch_size):
+            geometry = self._geometry(index)
+            images = self._images[index].float() * self._scale + self._shift
+            if self.train:
+                images = crop_and_flip(images, geometry)
+            yield Batch(images, self._labels[index], index, geometry)
+
+    def _share(self) -> int:
+        """How many images this rank sees in an epoch."""
+        count = len(self._images)
+        if not self.train:
+            return len(range(self.rank, count, self.world_size))
+        whole = count // (self.batch_size * self.world_size)
+        return whole * self.batch_size if whole else count // self.world_size
+
+    def _order(self) -> Tensor:
+        """Sample indices of this rank in the order of this epoch; rank r takes every world_size-th from r on."""
+        count = len(self._images)
+        if not self.train:
+            return torch.arange(self.rank, count, self.world_size)
+        generator = torch.Generator().manual_seed(key(self.seed, self.epoch, _ORDER))
+        return torch.randperm(count, generator=generator)[self.rank :: self.world_size][: self._share()]
+
+    def _geometry(self, index: Tensor) -> Tensor:
+        """Top, left, flipped (B,3) of these samples in this epoch."""
+        if not self.train:
+            return index.new_zeros(len(index), 3)
+        draws = keyed_uniforms(key(self.seed, self.epoch, _GEOMETRY), index, 3)
+        corner = (draws[:, :2] * (2 * self.pad + 1)).long() - self.pad
+        flipped = (draws[:, 2:] < 0.5).long() if self.flip else index.new_zeros(len(index), 1)
+        return torch.cat([corner, flipped], dim=1)
+
+
+def _check_layout(data: ImageData, batch_size: int, train: bool, rank: int, world_size: int, pad: int) -> None:
+    whole_number("batch_size", batch_size, least=1)
+    whole_number("world_size", world_size, least=1)
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank must lie in [0, {world_size}), got {rank}")
+    if train and len(data) < world_size:
+        raise ValueError(f"data must hold an image for each of {world_size} ranks, got {len(data)} images")
+    smallest = min(data.images.shape[-2:])
+    if not 0 <= pad < smallest:
+        raise ValueError(f"pad must lie in [0, {smallest}) for images of this size, got {pad}")

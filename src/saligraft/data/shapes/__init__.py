@@ -1,0 +1,91 @@
+"""`shapes`: a data set that the package renders itself, with the true mask and box of every object.
+
+Ten classes of outline in any colour, texture, size and pose, on textured ground among clutter, partly hidden. Nothing but
+the outline tells the class: colours, textures, clutter, place and object area are drawn without regard to it.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from saligraft.checks import one_of, whole_number
+from saligraft.data.image_data import ImageData
+from saligraft.data.shapes.outlines import OUTLINES
+from saligraft.data.shapes.scene import COLUMNS, SUPERSAMPLING, render
+from saligraft.draws import key, keyed_uniforms
+
+CLASSES = tuple(OUTLINES)
+SPLITS = ("train", "test")
+SMALLEST = 16  # pixels: below it the outlines cannot be told apart
+MEAN = (0.5, 0.5, 0.5)
+STD = (0.25, 0.25, 0.25)
+_SAMPLES_PER_BLOCK = 1 << 17  # rendered at once: few enough for the processor's cache, and for memory at any size
+
+
+def shapes(
+    *, split: str = "train", size: int | Sequence[int] = 32, per_class: int = 100, seed: int = 0
+) -> ImageData:
+    """Render one split; image i shows class i % 10 and depends on (seed, split, i, size) alone.
+
+    So a smaller `per_class` gives the first images of a larger one, and train and test are streams of their own.
+    `size` is one side or (height, width), both at least 16; the same seed shows the same scenes at every square size.
+    The mask holds the pixels of which at least half shows the object: what is hidden by clutter does not count, and
+    the box encloses what is visible. No mask is empty.
+    """
+    one_of("split", split, SPLITS)
+    height, width = _check_size(size)
+    whole_number("per_class", per_class, least=1)
+    whole_number("seed", seed, least=0)
+    stream = key(seed, SPLITS.index(split))
+    # A block has always the same shape, so that vectorised arithmetic rounds alike whatever `per_class` is.
+    samples = len(CLASSES) * height * width * SUPERSAMPLING**2
+    numbers = max(1, _SAMPLES_PER_BLOCK // samples)
+    blocks = [
+        _render_block(stream, start * len(CLASSES), numbers * len(CLASSES), (height, width))
+        for start in range(0, per_class, numbers)
+    ]
+    count = per_class * len(CLASSES)
+    images, masks = (torch.cat(part)[:count] for part in zip(*blocks, strict=True))
+    labels = torch.arange(count) % len(CLASSES)
+    return ImageData(
+        name="shapes",
+        images=images,
+        labels=labels,
+        classes=CLASSES,
+        mean=MEAN,
+        std=STD,
+        masks=masks,
+        boxes=mask_boxes(masks),
+    )
+
+
+def _render_block(stream: int, start: int, count: int, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Images (count,3,H,W) uint8 and masks (count,H,W) bool of the scenes from `start` on."""
+    index = torch.arange(start, start + count)
+    draws = keyed_uniforms(stream, index, sum(COLUMNS.values()))
+    images, share = render(index % len(CLASSES), draws, size)
+    # The pixel that shows most of the object always counts: at small sizes a thin outline may fill none by half.
+    fullest = share.flatten(1).amax(1)[:, None, None].clamp(max=0.5)
+    return (images * 255).round().to(torch.uint8), share >= fullest
+
+
+def mask_boxes(masks: Tensor) -> Tensor:
+    """The tight boxes (N,4), x0 y0 x1 y1 with exclusive ends, of masks (N,H,W) none of which is empty."""
+    spans = []
+    for filled in (masks.any(1), masks.any(2)):  # columns, then rows
+        length = filled.shape[1]
+        first = filled.int().argmax(1)
+        spans.append((first, length - filled.flip(1).int().argmax(1)))
+    (x0, x1), (y0, y1) = spans
+    return torch.stack([x0, y0, x1, y1], dim=1)
+
+
+def _check_size(size: int | Sequence[int]) -> tuple[int, int]:
+    sides = (size, size) if isinstance(size, int) else tuple(size)
+    if len(sides) != 2 or any(isinstance(side, bool) or not isinstance(side, int) for side in sides):
+        raise TypeError(f"size must be an integer or (height, width), got {size!r}")
+    if min(sides) < SMALLEST:
+        raise ValueError(f"size must be >= {SMALLEST} pixels, got {size!r}")
+    return sides[0], sides[1]
+
