@@ -5,6 +5,7 @@ import os
 
 import pytest
 import torch
+from hypothesis import settings
 
 # Folders that test the laboratory; with the core alone installed there is nothing to test there.
 LAB_FOLDERS = ["cli", "data", "experiments", "networks", "reports", "training"]
@@ -12,6 +13,10 @@ collect_ignore = [] if importlib.util.find_spec("accelerate") else LAB_FOLDERS
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+
+# No deadline: the first call of a torch op may take long. In CI the same examples each time; elsewhere new ones.
+settings.register_profile("saligraft", deadline=None, max_examples=50, derandomize="CI" in os.environ)
+settings.load_profile("saligraft")
 
 
 @pytest.fixture

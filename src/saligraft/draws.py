@@ -36,7 +36,7 @@ def partners(
 
 
 def beta(alpha: float, count: int, *, generator: torch.Generator | None = None) -> Tensor:
-    """Draws (count,) from Beta(alpha, alpha); no public Beta of torch takes a generator, the standard library's does."""
+    """Draws (count,) from Beta(alpha, alpha), by the standard library: no public Beta of torch takes a generator."""
     seed = int(torch.randint(2**62, (), generator=generator))
     stream = random.Random(seed)
     return torch.tensor([stream.betavariate(alpha, alpha) for _ in range(count)])

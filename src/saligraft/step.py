@@ -1,4 +1,4 @@
-"""One training step: a pass of the originals gives logits and saliency, a pass of the grafts gives the rest (§4, §5)."""
+"""One training step: a pass of the originals gives logits and saliency, a pass of the grafts the rest (§4, §5)."""
 
 from __future__ import annotations
 

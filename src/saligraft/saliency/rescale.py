@@ -28,9 +28,13 @@ def _resampling(size: int, grid: int, like: Tensor) -> Tensor:
     """Weights (grid, size), each row summing to one, of every input cell in every output cell."""
     cell = torch.arange(size, device=like.device)
     target = torch.arange(grid, device=like.device)[:, None]
-    if grid <= size:
-        start, end = target * size // grid, ((target + 1) * size + grid - 1) // grid
-        inside = (cell >= start) & (cell < end)
-        return inside.to(like.dtype) / (end - start)
+
+    start, end = target * size // grid, ((target + 1) * size + grid - 1) // grid
+    pooling = ((cell >= start) & (cell < end)) / (end - start)
+
     position = ((target + 0.5) * size / grid - 0.5).clamp(0, size - 1)
-    return (1 - (position - cell).abs()).clamp(min=0).to(like.dtype)
+    interpolation = (1 - (position - cell).abs()).clamp(min=0)
+
+    # Chosen by a tensor: an `if` on the grid would compile a graph for each of the two.
+    shrinks = torch.full((), size, device=like.device) >= grid
+    return torch.where(shrinks, pooling, interpolation).to(like.dtype)

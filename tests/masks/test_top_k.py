@@ -1,0 +1,31 @@
+"""The k most salient cells, exactly k, also with ties."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saligraft import top_k_regions
+
+
+@given(k=st.integers(1, 16), levels=st.integers(1, 5), seed=st.integers(0, 999))
+def test_takes_exactly_the_k_largest(k: int, levels: int, seed: int) -> None:
+    saliency = torch.randint(levels, (3, 4, 4), generator=torch.Generator().manual_seed(seed)).float()
+    mask = top_k_regions(saliency, k)
+    assert (mask.sum(dim=(1, 2)) == k).all()
+    for values, taken in zip(saliency, mask, strict=True):
+        assert k == 16 or values[taken].min() >= values[~taken].max()
+
+
+def test_broken_map_selects_nothing() -> None:
+    saliency = torch.rand(2, 4, 4)
+    saliency[1, 0, 0] = float("nan")
+    mask = top_k_regions(saliency, 3)
+    assert mask[0].sum() == 3
+    assert not mask[1].any()
+
+
+@pytest.mark.parametrize("k", [0, 17])
+def test_refuses_k(k: int) -> None:
+    with pytest.raises(ValueError, match=rf"k must be in \[1, 16\].*got {k}"):
+        top_k_regions(torch.rand(1, 4, 4), k)

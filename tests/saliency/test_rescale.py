@@ -1,0 +1,36 @@
+"""Resizing equals torch's own pooling and interpolation, axis by axis."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saligraft import resize_saliency
+
+
+def reference(saliency: torch.Tensor, grid: int) -> torch.Tensor:
+    height, width = saliency.shape[1:]
+    maps = F.adaptive_avg_pool2d(saliency[:, None], (min(grid, height), min(grid, width)))
+    return F.interpolate(maps, size=(grid, grid), mode="bilinear", align_corners=False)[:, 0]
+
+
+@given(height=st.integers(1, 16), width=st.integers(1, 16), grid=st.integers(1, 16), seed=st.integers(0, 99))
+def test_equals_pooling_down_and_bilinear_up(height: int, width: int, grid: int, seed: int) -> None:
+    saliency = torch.rand(2, height, width, generator=torch.Generator().manual_seed(seed))
+    torch.testing.assert_close(resize_saliency(saliency, grid), reference(saliency, grid))
+
+
+def test_same_size_changes_nothing(generator: torch.Generator) -> None:
+    saliency = torch.rand(2, 8, 8, generator=generator)
+    assert torch.equal(resize_saliency(saliency, 8), saliency)
+
+
+def test_half_precision_is_widened() -> None:
+    assert resize_saliency(torch.rand(2, 8, 8).bfloat16(), 4).dtype == torch.float32
+
+
+@pytest.mark.parametrize("grid", [0, -4])
+def test_refuses_grid(grid: int) -> None:
+    with pytest.raises(ValueError, match=f"grid must be >= 1, got {grid}"):
+        resize_saliency(torch.rand(2, 8, 8), grid)

@@ -1,0 +1,40 @@
+"""Value checks: on the CPU by default, everywhere on demand, never under compilation or on tensors without values."""
+
+import pytest
+import torch
+
+import saligraft as sg
+from saligraft import checks
+
+NAN_MAPS = torch.full((2, 4, 4), float("nan"))
+
+
+def test_validation_reaches_the_pure_functions_only_on_demand() -> None:
+    assert not sg.salient_regions(NAN_MAPS).any()
+    with sg.set_validation(True), pytest.raises(ValueError, match="saliency must be finite, got NaN or infinity"):
+        sg.salient_regions(NAN_MAPS)
+    assert not sg.salient_regions(NAN_MAPS).any()
+
+
+def test_set_validation_works_as_a_statement() -> None:
+    sg.set_validation(True)
+    try:
+        with pytest.raises(ValueError, match="saliency must be >= 0, got -1"):
+            sg.importance(torch.full((1, 2, 2), -1.0), torch.ones(1, 2, 2))
+    finally:
+        sg.set_validation(False)
+    sg.importance(torch.full((1, 2, 2), -1.0), torch.ones(1, 2, 2))
+
+
+def test_meta_tensors_are_never_looked_at() -> None:
+    assert checks.may_look(torch.ones(1))
+    with sg.set_validation(True):
+        assert not checks.may_look(torch.ones(1, device="meta"))
+
+
+@pytest.mark.parametrize("value", [True, "4", None])
+def test_numbers_must_be_numbers(value: object) -> None:
+    with pytest.raises(TypeError, match="alpha must be a number"):
+        checks.positive("alpha", value)
+    with pytest.raises(TypeError, match="copies must be an int"):
+        checks.whole_number("copies", value, least=1)

@@ -1,0 +1,116 @@
+"""Draws: seeded, of the right distribution, independent of batch and device."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saligraft import draws
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@given(batch=st.integers(1, 50), seed=st.integers(0, 999))
+def test_partners_are_a_permutation(batch: int, seed: int) -> None:
+    partner = draws.partners(batch, generator=seeded(seed))
+    assert sorted(partner.tolist()) == list(range(batch))
+
+
+def test_probability_sends_the_others_to_themselves() -> None:
+    stayed = [
+        (draws.partners(200, probability=0.3, per="sample", generator=seeded(s)) == torch.arange(200)).float().mean()
+        for s in range(50)
+    ]
+    assert sum(stayed) / 50 == pytest.approx(0.7 + 0.3 / 200, abs=0.02)
+    whole = [
+        bool((draws.partners(200, probability=0.3, generator=seeded(s)) == torch.arange(200)).all()) for s in range(300)
+    ]
+    assert sum(whole) / 300 == pytest.approx(0.7, abs=0.1)
+    assert torch.equal(draws.partners(9, probability=0.0, generator=seeded()), torch.arange(9))
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0])
+def test_beta_has_its_moments(alpha: float) -> None:
+    values = draws.beta(alpha, 20_000, generator=seeded())
+    assert ((values >= 0) & (values <= 1)).all()
+    assert float(values.mean()) == pytest.approx(0.5, abs=0.01)
+    assert float(values.var()) == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.05)
+
+
+def test_grid_is_uniform_and_a_plain_int() -> None:
+    stream = seeded()
+    drawn = [draws.grid((4, 7, 8), generator=stream) for _ in range(900)]
+    assert all(type(grid) is int for grid in drawn)
+    for grid in (4, 7, 8):
+        assert drawn.count(grid) == pytest.approx(300, abs=60)
+
+
+def test_cells_follow_their_probability() -> None:
+    probability = torch.tensor([0.0, 0.2, 0.9, 1.0])
+    share = draws.cells(4, 100, probability, generator=seeded()).float().mean(dim=(1, 2))
+    torch.testing.assert_close(share, probability, atol=0.02, rtol=0)
+
+
+@given(height=st.integers(1, 40), width=st.integers(1, 40), seed=st.integers(0, 999))
+def test_boxes_lie_inside_and_have_their_area(height: int, width: int, seed: int) -> None:
+    ratio = torch.rand(20, generator=seeded(seed))
+    top, left, bottom, right = draws.boxes(ratio, height, width, generator=seeded(seed)).unbind(1)
+    assert ((top >= 0) & (left >= 0) & (bottom <= height) & (right <= width)).all()
+    assert ((bottom >= top) & (right >= left)).all()
+    assert ((bottom - top) * (right - left) <= ratio * height * width + 1e-3).all()  # clipping and rounding only shrink
+
+
+def test_unclipped_boxes_have_the_drawn_area() -> None:
+    ratio = torch.full((2000,), 0.25)
+    top, left, bottom, right = draws.boxes(ratio, 64, 64, generator=seeded()).unbind(1)
+    inside = (top > 0) & (left > 0) & (bottom < 64) & (right < 64)
+    assert inside.any()
+    assert ((bottom - top) * (right - left))[inside].eq(32 * 32).all()
+
+
+def test_same_seed_same_draws_and_global_stream_without_generator() -> None:
+    def all_draws(stream: torch.Generator | None) -> list[torch.Tensor]:
+        beta = draws.beta(2.0, 3, generator=stream)
+        cells = draws.cells(3, 4, beta, generator=stream)
+        return [draws.partners(9, generator=stream), beta, cells, draws.boxes(beta, 9, 9, generator=stream)]
+
+    for first, second in zip(all_draws(seeded(5)), all_draws(seeded(5)), strict=True):
+        assert torch.equal(first, second)
+    torch.manual_seed(7)
+    first = all_draws(None)
+    torch.manual_seed(7)
+    assert all(torch.equal(a, b) for a, b in zip(first, all_draws(None), strict=True))
+
+
+def test_key_depends_on_every_part_and_on_their_order() -> None:
+    keys = {draws.key(*parts) for parts in [(0,), (1,), (0, 0), (0, 1), (1, 0), (1, 0, 0), (0, 0, 1), (-1,), (2**70,)]}
+    assert len(keys) == 9
+    assert all(0 <= key < 2**63 for key in keys)
+
+
+def test_key_is_splitmix64() -> None:
+    """The published first outputs of SplitMix64 for seed 0: one step of `key` is one output, less its lowest bit."""
+    assert draws.key(0) == 0xE220A8397B1DCDAF >> 1
+    assert draws.key(0x9E3779B97F4A7C15) == 0x6E789E6AA1B965F4 >> 1
+
+
+@given(seed=st.integers(0, 2**62), start=st.integers(0, 10**6))
+def test_keyed_uniforms_depend_on_the_sample_alone(seed: int, start: int) -> None:
+    index = torch.arange(start, start + 20)
+    whole = draws.keyed_uniforms(seed, index, 3)
+    shuffled = torch.randperm(20)
+    assert torch.equal(draws.keyed_uniforms(seed, index[shuffled], 3), whole[shuffled])
+    assert torch.equal(draws.keyed_uniforms(seed, index[4:5], 3), whole[4:5])
+
+
+def test_keyed_uniforms_are_uniform_and_uncorrelated() -> None:
+    values = draws.keyed_uniforms(draws.key(3, 1), torch.arange(50_000), 4)
+    assert ((values >= 0) & (values < 1)).all()
+    torch.testing.assert_close(values.mean(dim=0), torch.full((4,), 0.5), atol=0.01, rtol=0)
+    torch.testing.assert_close(values.var(dim=0), torch.full((4,), 1 / 12), atol=0.003, rtol=0)
+    correlation = torch.corrcoef(torch.cat((values, values.roll(1, dims=0)), dim=1).T) - torch.eye(8)
+    assert correlation.abs().max() < 0.03
+    other = draws.keyed_uniforms(draws.key(3, 2), torch.arange(50_000), 4)
+    assert torch.corrcoef(torch.stack((values[:, 0], other[:, 0])))[0, 1].abs() < 0.03

@@ -1,0 +1,107 @@
+"""Losses against torch's own, applied to each label set or to the dense rows."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saligraft import CutMix, MixedBatch, mixed_binary_cross_entropy, mixed_cross_entropy
+
+K = 5
+reductions = st.sampled_from(["mean", "sum", "none"])
+
+
+def mixed_indices(seed: int, batch: int = 6) -> tuple[torch.Tensor, MixedBatch]:
+    stream = torch.Generator().manual_seed(seed)
+    labels = torch.randint(K, (batch,), generator=stream)
+    mixed = CutMix()(torch.rand(batch, 1, 6, 6, generator=stream), labels, generator=stream)
+    return torch.randn(batch, K, generator=stream), mixed
+
+
+def as_rows(mixed: MixedBatch) -> MixedBatch:
+    return mixed._replace(
+        source_labels=F.one_hot(mixed.source_labels, K).float(),
+        destination_labels=F.one_hot(mixed.destination_labels, K).float(),
+    )
+
+
+@given(seed=st.integers(0, 999), smoothing=st.sampled_from([0.0, 0.1, 1.0]), reduction=reductions)
+def test_equals_cross_entropy_with_dense_rows(seed: int, smoothing: float, reduction: str) -> None:
+    logits, mixed = mixed_indices(seed)
+    expected = F.cross_entropy(logits, mixed.targets(K), label_smoothing=smoothing, reduction=reduction)
+    for batch in (mixed, as_rows(mixed)):
+        loss = mixed_cross_entropy(logits, batch, label_smoothing=smoothing, reduction=reduction)
+        torch.testing.assert_close(loss, expected)
+
+
+@given(seed=st.integers(0, 999), smoothing=st.sampled_from([0.0, 0.2]), reduction=reductions)
+def test_class_weights_as_torch_has_them_for_indices_and_alike_for_rows(
+    seed: int, smoothing: float, reduction: str
+) -> None:
+    logits, mixed = mixed_indices(seed)
+    class_weight = torch.rand(K, generator=torch.Generator().manual_seed(seed)) + 0.1
+    options = {"label_smoothing": smoothing, "reduction": reduction}
+    unmixed = MixedBatch.unmixed(mixed.images, mixed.source_labels)
+    torch.testing.assert_close(
+        mixed_cross_entropy(logits, unmixed, class_weight=class_weight, **options),
+        F.cross_entropy(logits, mixed.source_labels, weight=class_weight, **options),
+    )
+    torch.testing.assert_close(
+        mixed_cross_entropy(logits, mixed, class_weight=class_weight, **options),
+        mixed_cross_entropy(logits, as_rows(mixed), class_weight=class_weight, **options),
+    )
+
+
+def test_gradient_equals_that_of_dense_rows() -> None:
+    logits, mixed = mixed_indices(1)
+    gradients = []
+    for loss in (lambda z: mixed_cross_entropy(z, mixed), lambda z: F.cross_entropy(z, mixed.targets(K))):
+        leaf = logits.clone().requires_grad_()
+        loss(leaf).backward()
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_logits_give_a_float32_loss(dtype: torch.dtype) -> None:
+    logits, mixed = mixed_indices(2)
+    assert mixed_cross_entropy(logits.to(dtype), mixed).dtype == torch.float32
+    multi_hot = as_rows(mixed)
+    assert mixed_binary_cross_entropy(logits.to(dtype), multi_hot).dtype == torch.float32
+
+
+@given(seed=st.integers(0, 999), reduction=reductions)
+def test_binary_equals_torch(seed: int, reduction: str) -> None:
+    stream = torch.Generator().manual_seed(seed)
+    labels = torch.randint(2, (6, K), generator=stream)
+    mixed = CutMix()(torch.rand(6, 1, 6, 6, generator=stream), labels, generator=stream)
+    logits, positive = torch.randn(6, K, generator=stream), torch.rand(K, generator=stream)
+    loss = mixed_binary_cross_entropy(logits, mixed, positive_weight=positive, reduction=reduction)
+    weight = mixed.source_weight[:, None]
+    target = weight * mixed.source_labels + (1 - weight) * mixed.destination_labels
+    torch.testing.assert_close(
+        loss, F.binary_cross_entropy_with_logits(logits, target, pos_weight=positive, reduction=reduction)
+    )
+
+
+def test_refuses_bad_input() -> None:
+    logits, mixed = mixed_indices(0)
+    with pytest.raises(ValueError, match=r"logits must have shape \(B, K\), got \(6\)"):
+        mixed_cross_entropy(logits[:, 0], mixed)
+    with pytest.raises(ValueError, match="labels must have one entry per image: expected 5, got 6"):
+        mixed_cross_entropy(logits[:5], mixed)
+    with pytest.raises(ValueError, match="reduction must be one of 'mean', 'sum', 'none'; got 'average'"):
+        mixed_cross_entropy(logits, mixed, reduction="average")
+    with pytest.raises(ValueError, match=r"labels must be class indices in \[0, 2\)"):
+        mixed_cross_entropy(logits[:, :2], mixed._replace(source_labels=torch.full((6,), 4)))
+    with pytest.raises(ValueError, match=r"label_smoothing must be in \[0, 1\], got 2"):
+        mixed_cross_entropy(logits, mixed, label_smoothing=2)
+    with pytest.raises(ValueError, match=r"class_weight must have shape \(5,\), got \(4\)"):
+        mixed_cross_entropy(logits, mixed, class_weight=torch.ones(4))
+    with pytest.raises(ValueError, match="for multi-hot rows use mixed_binary_cross_entropy"):
+        mixed_cross_entropy(logits, as_rows(mixed)._replace(source_labels=torch.ones(6, K)))
+    with pytest.raises(ValueError, match=r"labels must be multi-hot rows \(B, K\), got \(6\)"):
+        mixed_binary_cross_entropy(logits, mixed)
+    with pytest.raises(ValueError, match=r"labels must lie in \[0, 1\]"):
+        mixed_binary_cross_entropy(logits, as_rows(mixed)._replace(source_labels=torch.full((6, K), 3.0)))
