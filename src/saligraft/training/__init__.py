@@ -1,0 +1,26 @@
+"""Training runs: typed recipes, the loop, its run folder, and tests of what came out."""
+
+from saligraft.training.evaluate import evaluate, evaluate_run
+from saligraft.training.loop import train
+from saligraft.training.progress import Reporter, SilentReporter, make_reporter
+from saligraft.training.recipe import Recipe, make_recipe
+from saligraft.training.recipe_file import bundled_recipes, dump_recipe, load_recipe
+from saligraft.training.results import EpochMetrics, EpochTiming, Result, Scores
+
+__all__ = [
+    "EpochMetrics",
+    "EpochTiming",
+    "Recipe",
+    "Reporter",
+    "Result",
+    "Scores",
+    "SilentReporter",
+    "bundled_recipes",
+    "dump_recipe",
+    "evaluate",
+    "evaluate_run",
+    "load_recipe",
+    "make_recipe",
+    "make_reporter",
+    "train",
+]

@@ -1,0 +1,87 @@
+"""Devices, precision, processes and trackers, all through Hugging Face Accelerate."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.tracking import get_available_trackers
+from accelerate.utils import DistributedDataParallelKwargs
+from torch import nn
+
+from saligraft.training.recipe import Recipe
+
+ACCELERATE_PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
+
+
+def make_accelerator(recipe: Recipe, track_in: Path | None = None) -> Accelerator:
+    """The accelerator of one run; the launcher's environment (torchrun, accelerate launch) decides the processes.
+
+    The recipe's trackers write to the folder `track_in`; without one they stay off.
+    """
+    precision = ACCELERATE_PRECISION[recipe.training.precision]
+    trackers = recipe.training.trackers if track_in else ()
+    _check_trackers(trackers)
+    # Accelerate keeps one state per process and refuses another precision, but runs in one process may differ.
+    if AcceleratorState._shared_state.get("_mixed_precision", precision) != precision:
+        AcceleratorState._reset_state()
+    accelerator = Accelerator(
+        mixed_precision=precision,
+        log_with=list(trackers) or None,
+        project_dir=track_in,
+        # Two forward passes a step: broadcasting would overwrite buffers that the first one's backward needs.
+        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
+    )
+    processes = accelerator.num_processes
+    if recipe.training.batch_size % processes:
+        raise ValueError(
+            f"training.batch_size must be a multiple of the number of processes ({processes}), "
+            f"got {recipe.training.batch_size}"
+        )
+    return accelerator
+
+
+def start_trackers(accelerator: Accelerator, recipe: Recipe) -> None:
+    """Open the recipe's trackers and hand them its settings."""
+    if accelerator.log_with:
+        accelerator.init_trackers("saligraft", config=_flat(recipe.model_dump()))
+
+
+def sum_over_processes(accelerator: Accelerator, values: Sequence[float]) -> list[float]:
+    """Each number summed over all processes, in float64."""
+    if accelerator.num_processes == 1:
+        return list(values)
+    total = torch.tensor(values, dtype=torch.float64, device=accelerator.device)
+    summed: list[float] = accelerator.reduce(total, reduction="sum").tolist()
+    return summed
+
+
+def average_buffers(accelerator: Accelerator, network: nn.Module) -> None:
+    """Give all processes the mean of their running statistics: all then test and save the same network."""
+    if accelerator.num_processes == 1:
+        return
+    for buffer in network.buffers():
+        if buffer.is_floating_point():
+            buffer.copy_(accelerator.reduce(buffer, reduction="mean"))
+
+
+def _check_trackers(trackers: Sequence[str]) -> None:
+    available = sorted(tracker.value for tracker in get_available_trackers())
+    for tracker in trackers:
+        if tracker not in available:
+            raise ValueError(
+                f"training.trackers: {tracker!r} is unknown or its package is not installed; "
+                f"installed: {', '.join(available) or '(none)'}"
+            )
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, int | float | str | bool]:
+    flat: dict[str, int | float | str | bool] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value if isinstance(value, int | float | str | bool) else str(value)
+    return flat

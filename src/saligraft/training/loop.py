@@ -1,0 +1,237 @@
+"""The training loop: epochs of steps, a test after each, everything written to the run folder.
+
+No stream of randomness is carried: each step seeds its draws from (seed, step, process), so a step's numbers do not
+depend on what ran before it.
+"""
+
+import contextlib
+import functools
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from saligraft.data import InMemoryLoader
+from saligraft.draws import key
+from saligraft.losses import mixed_cross_entropy
+from saligraft.reports.run_report import write_run_report
+from saligraft.step import GraftingStep, MixingStep
+from saligraft.training.accelerator import (
+    average_buffers,
+    make_accelerator,
+    start_trackers,
+    sum_over_processes,
+)
+from saligraft.training.evaluate import evaluate
+from saligraft.training.optimizer import build_optimizer
+from saligraft.training.progress import Reporter, SilentReporter, make_reporter
+from saligraft.training.recipe import Recipe
+from saligraft.training.results import EpochMetrics, EpochTiming, Result, summarize
+from saligraft.training.run_folder import RunFolder
+from saligraft.training.setup import (
+    LAYERS,
+    MIXING,
+    in_memory_order,
+    labelled_images,
+    load_split,
+    make_loader,
+    make_network,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """A run's parts, ready to go."""
+
+    recipe: Recipe
+    accelerator: Accelerator
+    network: nn.Module  # the bare one; the step holds it as Accelerate wrapped it
+    optimizer: Any  # Accelerate's wrapper, which knows about loss scaling
+    step: GraftingStep | MixingStep
+    generator: torch.Generator  # of the step's draws
+    train_loader: InMemoryLoader
+    test_loader: InMemoryLoader
+
+
+def train(
+    recipe: Recipe,
+    out: str | Path | None = None,
+    *,
+    overwrite: bool = False,
+    reporter: Reporter | None = None,
+) -> Result:
+    """Train as the recipe says and write the run folder `out`; without one, nothing is written.
+
+    A folder that holds anything is refused unless `overwrite` is asked for. `reporter` shows the progress: a bar
+    or plain lines by default, `SilentReporter()` for none.
+    """
+    if recipe.training.trackers and out is None:
+        raise ValueError("training.trackers need a run folder to write to, got out=None")
+    path = None if out is None else Path(out)
+    accelerator = make_accelerator(recipe, track_in=path)
+    folder = _open_folder(recipe, path, accelerator, overwrite)
+    shown = (reporter or make_reporter()) if accelerator.is_main_process else SilentReporter()
+    with _leaving_random_state_alone():
+        session = prepare(recipe, accelerator)
+        metrics, timing = _run_epochs(session, folder, shown)
+    parameters = sum(parameter.numel() for parameter in session.network.parameters())
+    summary = summarize(recipe, metrics, parameters)
+    if folder is not None:
+        folder.finish(summary, session.network)
+        write_run_report(folder.path)
+    accelerator.wait_for_everyone()
+    return Result(
+        recipe=recipe,
+        summary=summary,
+        metrics=tuple(metrics),
+        timing=tuple(timing),
+        network=session.network.eval(),
+        folder=path,
+    )
+
+
+def prepare(recipe: Recipe, accelerator: Accelerator) -> Session:
+    """Load the data, build the network, and hand network and optimiser to Accelerate."""
+    train_data, test_data = load_split(recipe, "train"), load_split(recipe, "test")
+    network = make_network(recipe, train_data)
+    optimizer = build_optimizer(network, recipe.optimizer)
+    model, optimizer = accelerator.prepare(network, optimizer)
+    generator = torch.Generator()
+    train_loader = make_loader(recipe, train_data, accelerator, train=True)
+    warmup_steps = recipe.training.warmup_epochs * len(train_loader)
+    return Session(
+        recipe=recipe,
+        accelerator=accelerator,
+        network=accelerator.unwrap_model(model),
+        optimizer=optimizer,
+        step=make_step(recipe, model, generator, warmup_steps),
+        generator=generator,
+        train_loader=train_loader,
+        test_loader=make_loader(recipe, test_data, accelerator, train=False),
+    )
+
+
+def make_step(
+    recipe: Recipe, model: nn.Module, generator: torch.Generator, warmup_steps: int
+) -> GraftingStep | MixingStep:
+    """Saliency methods train on originals and mixed images, the others on mixed images alone, as their authors do."""
+    method = recipe.method.build()
+    criterion = functools.partial(mixed_cross_entropy, label_smoothing=recipe.training.label_smoothing)
+    if method is not None and method.needs_saliency:
+        return GraftingStep(
+            model,
+            method,
+            criterion=criterion,
+            copies=recipe.training.copies,
+            warmup_steps=warmup_steps,
+            generator=generator,
+        )
+    return MixingStep(model, method, criterion=criterion, warmup_steps=warmup_steps, generator=generator)
+
+
+def _run_epochs(
+    session: Session, folder: RunFolder | None, reporter: Reporter
+) -> tuple[list[EpochMetrics], list[EpochTiming]]:
+    recipe, accelerator = session.recipe, session.accelerator
+    metrics: list[EpochMetrics] = []
+    timing: list[EpochTiming] = []
+    start_trackers(accelerator, recipe)
+    reporter.start(_title(recipe), recipe.training.epochs, len(session.train_loader))
+    try:
+        for epoch in range(recipe.training.epochs):
+            line, times = run_epoch(session, epoch, reporter)
+            metrics.append(line)
+            timing.append(times)
+            if folder is not None:
+                folder.add_epoch(line, times)
+            accelerator.log(line._asdict(), step=line.epoch)
+            reporter.epoch(line, times)
+    finally:
+        reporter.close()
+        for tracker in accelerator.trackers:
+            tracker.finish()
+    return metrics, timing
+
+
+def run_epoch(session: Session, epoch: int, reporter: Reporter) -> tuple[EpochMetrics, EpochTiming]:
+    """Train for one epoch (counted from 0), then test."""
+    began = time.perf_counter()
+    train_loss, lr = train_epoch(session, epoch, reporter)
+    trained = time.perf_counter()
+    average_buffers(session.accelerator, session.network)
+    batches = labelled_images(session.recipe, session.test_loader)
+    scores = evaluate(session.network, batches, session.accelerator)
+    tested = time.perf_counter()
+    images = len(session.train_loader) * session.train_loader.batch_size * session.accelerator.num_processes
+    seconds = trained - began
+    return (
+        EpochMetrics(epoch + 1, lr, train_loss, *scores),
+        EpochTiming(epoch + 1, seconds, images / seconds, tested - trained),
+    )
+
+
+def train_epoch(session: Session, epoch: int, reporter: Reporter) -> tuple[float, float]:
+    """All steps of one epoch; returns their mean loss over all processes, and the last learning rate."""
+    session.network.train()
+    session.train_loader.set_epoch(epoch)
+    steps = len(session.train_loader)
+    losses = []
+    for number, batch in enumerate(session.train_loader, start=epoch * steps):
+        lr = set_learning_rate(session, number / steps)
+        seed_step(session, number)
+        images = in_memory_order(session.recipe, batch.images)
+        out = session.step(images, batch.labels, index=batch.index, geometry=batch.geometry)
+        session.optimizer.zero_grad()
+        session.accelerator.backward(out.loss)
+        session.optimizer.step()
+        losses.append(out.loss.detach())  # read once per epoch: reading each would wait for the device
+        reporter.step()
+    own = [float(torch.stack(losses).cpu().double().sum()), float(len(losses))]
+    total, count = sum_over_processes(session.accelerator, own)
+    if not math.isfinite(total):
+        raise ValueError(f"the training loss became {total} in epoch {epoch + 1}; a lower optimizer.lr may help")
+    return total / count, lr
+
+
+def set_learning_rate(session: Session, epoch: float) -> float:
+    """Set what the schedule says for this moment, in epochs done."""
+    recipe = session.recipe
+    lr = recipe.optimizer.lr * recipe.schedule.factor(epoch, recipe.training.epochs)
+    for group in session.optimizer.param_groups:
+        group["lr"] = lr
+    return lr
+
+
+def seed_step(session: Session, number: int) -> None:
+    """Seed the step's mixing draws, and torch's global stream for what layers draw, such as dropout."""
+    place = (session.recipe.seed, number, session.accelerator.process_index)
+    session.generator.manual_seed(key(*place, MIXING))
+    torch.manual_seed(key(*place, LAYERS))
+
+
+def _open_folder(recipe: Recipe, path: Path | None, accelerator: Accelerator, overwrite: bool) -> RunFolder | None:
+    if path is None or not accelerator.is_main_process:
+        return None
+    folder = RunFolder.create(path, overwrite=overwrite)
+    folder.start(recipe, accelerator.device, accelerator.num_processes)
+    return folder
+
+
+@contextlib.contextmanager
+def _leaving_random_state_alone() -> Iterator[None]:
+    """Keep the caller's random state, and let cuDNN choose none of its kernels by stopwatch."""
+    with (
+        torch.random.fork_rng(),
+        torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True),
+    ):
+        yield
+
+
+def _title(recipe: Recipe) -> str:
+    return recipe.title or f"{recipe.method.name} on {recipe.data.name} with {recipe.network.name}"

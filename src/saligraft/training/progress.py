@@ -1,0 +1,115 @@
+"""What a run shows while it goes: a bar with the time left on a terminal, one plain line per epoch elsewhere."""
+
+import datetime
+import sys
+import time
+from typing import Protocol, TextIO
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from saligraft.training.results import EpochMetrics, EpochTiming
+
+
+class Reporter(Protocol):
+    """Told of a run's course by the training loop."""
+
+    def start(self, title: str, epochs: int, steps_per_epoch: int) -> None: ...
+    def step(self) -> None: ...
+    def epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None: ...
+    def close(self) -> None: ...
+
+
+class SilentReporter:
+    """Shows nothing: for tests, and for all processes but the first."""
+
+    def start(self, title: str, epochs: int, steps_per_epoch: int) -> None:
+        pass
+
+    def step(self) -> None:
+        pass
+
+    def epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class PlainReporter:
+    """One line per epoch, for log files."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = stream or sys.stderr
+
+    def start(self, title: str, epochs: int, steps_per_epoch: int) -> None:
+        self.epochs, self.began = epochs, time.perf_counter()
+        print(f"{title}: {epochs} epochs of {steps_per_epoch} steps", file=self.stream, flush=True)
+
+    def step(self) -> None:
+        pass
+
+    def epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
+        elapsed = time.perf_counter() - self.began
+        left = elapsed / metrics.epoch * (self.epochs - metrics.epoch)
+        line = (
+            f"epoch {metrics.epoch:{len(str(self.epochs))}}/{self.epochs}"
+            f"  lr {metrics.lr:.4g}  train loss {metrics.train_loss:.4f}  {_test_words(metrics)}"
+            f"  {timing.images_per_second:.0f} images/s  left {datetime.timedelta(seconds=round(left))}"
+        )
+        print(line, file=self.stream, flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+class BarReporter:
+    """A bar over all steps, with the last epoch's test error and the time left."""
+
+    def __init__(self, console: Console) -> None:
+        self.progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(compact=True),
+            console=console,
+            expand=True,
+        )
+
+    def start(self, title: str, epochs: int, steps_per_epoch: int) -> None:
+        self.epochs = epochs
+        state = f"epoch 0/{epochs}"
+        self.task: TaskID = self.progress.add_task(title, total=epochs * steps_per_epoch, state=state)
+        self.progress.start()
+
+    def step(self) -> None:
+        self.progress.advance(self.task)
+
+    def epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:  # noqa: ARG002  (the bar shows the time)
+        state = f"epoch {metrics.epoch}/{self.epochs}  top-1 error {metrics.top1_error:.2f} %"
+        self.progress.update(self.task, state=state)
+
+    def close(self) -> None:
+        self.progress.stop()
+
+
+def make_reporter() -> Reporter:
+    """A bar where stderr is a terminal, plain lines where it is a file or a pipe."""
+    console = Console(stderr=True)
+    return BarReporter(console) if console.is_terminal else PlainReporter()
+
+
+def _test_words(metrics: EpochMetrics) -> str:
+    return (
+        f"test loss {metrics.test_loss:.4f}  top-1 error {metrics.top1_error:.2f} %"
+        f"  top-5 error {metrics.top5_error:.2f} %"
+    )

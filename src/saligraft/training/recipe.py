@@ -1,0 +1,89 @@
+"""A recipe: everything that decides a run's numbers, checked when it is made.
+
+Written as TOML; `recipe_file.py` reads and writes it.
+"""
+
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from saligraft.training.sections import (
+    ConstantSchedule,
+    CosineSchedule,
+    DataSection,
+    MethodSection,
+    NetworkSection,
+    OneCycleSchedule,
+    OptimizerSection,
+    Section,
+    StepSchedule,
+    TrainingSection,
+)
+
+COPYING_METHOD = "saliency-grafting"
+
+
+class Recipe(Section):
+    """One training run. Equal recipes give equal numbers on the same machine and thread count."""
+
+    title: str = ""
+    """What the run is, in a few words; stands on its report."""
+    paper: str = ""
+    """Section or table of the paper that the run follows."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of the initial weights, the order of the images and every random draw."""
+    data: DataSection = DataSection()
+    network: NetworkSection = NetworkSection()
+    method: MethodSection = MethodSection()
+    training: TrainingSection = TrainingSection()
+    optimizer: OptimizerSection = OptimizerSection()
+    schedule: Annotated[
+        ConstantSchedule | StepSchedule | CosineSchedule | OneCycleSchedule, Field(discriminator="name")
+    ] = CosineSchedule()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        training = self.training
+        if training.copies > 1 and self.method.name != COPYING_METHOD:
+            raise ValueError(
+                f"training.copies must be 1 for method {self.method.name!r}: only {COPYING_METHOD} trains on "
+                f"originals and copies, got {training.copies}"
+            )
+        if training.warmup_epochs > training.epochs:
+            raise ValueError(
+                f"training.warmup_epochs must be <= training.epochs ({training.epochs}), got {training.warmup_epochs}"
+            )
+        return self
+
+
+def make_recipe(table: dict[str, Any], origin: str = "recipe") -> Recipe:
+    """The recipe of a table of sections; what is wrong with it is told in one line that names its origin."""
+    try:
+        return Recipe(**table)
+    except ValidationError as error:
+        raise ValueError(f"{origin}: {explain(error)}") from error
+
+
+def explain(error: ValidationError) -> str:
+    """One line in the house's wording: what must be how, and what came."""
+    return "; ".join(_explain_one(detail) for detail in error.errors())
+
+
+def _explain_one(detail: Any) -> str:
+    # The chosen schedule stands in the location as if it were a key of its own: schedule.step.milestones.
+    location = list(detail["loc"])
+    if location[:1] == ["schedule"] and len(location) > 1:
+        del location[1]
+    place = ".".join(str(part) for part in location)
+    kind, message, value = detail["type"], detail["msg"], detail["input"]
+    if kind == "value_error":  # raised by our own checks, which say all there is to say
+        message = message.removeprefix("Value error, ")
+        return f"[{place}] {message}" if place else message
+    if kind == "missing":
+        return f"{place} is missing"
+    if kind == "union_tag_not_found":
+        return f"{place}.name is missing"
+    if kind == "union_tag_invalid":
+        return f"{place}.name must be one of {detail['ctx']['expected_tags']}, got {detail['ctx']['tag']!r}"
+    message = message.replace("Input should be", "must be")
+    return f"{place} {message}, got {value!r}"

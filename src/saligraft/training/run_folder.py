@@ -1,0 +1,88 @@
+"""The folder of one run: what was asked, what came out, how long it took.
+
+`recipe.toml metrics.jsonl result.json model.safetensors` depend on the recipe alone and can be compared bit for bit;
+times and facts of the machine stand in `timing.jsonl`.
+"""
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_model, save_model
+from torch import nn
+
+from saligraft.training.recipe import Recipe
+from saligraft.training.recipe_file import dump_recipe
+from saligraft.training.results import EpochMetrics, EpochTiming
+
+RECIPE, METRICS, RESULT = "recipe.toml", "metrics.jsonl", "result.json"
+TIMING, MODEL, REPORT = "timing.jsonl", "model.safetensors", "report.html"
+RUN_FILES = (RECIPE, METRICS, RESULT, TIMING, MODEL, REPORT)
+
+
+class RunFolder:
+    """Writes a run as it goes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, *, overwrite: bool = False) -> "RunFolder":
+        """Make the folder. One that holds anything is refused, or with `overwrite` loses its run's files."""
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"the run folder {path} is a file")
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()) and not overwrite:
+            raise ValueError(f"the run folder {path} is not empty: choose another, or ask to overwrite it")
+        for name in RUN_FILES:
+            (path / name).unlink(missing_ok=True)
+        return cls(path)
+
+    def start(self, recipe: Recipe, device: torch.device, processes: int) -> None:
+        """Write the complete recipe, and what machine this is."""
+        (self.path / RECIPE).write_text(dump_recipe(recipe), encoding="utf-8")
+        self._append(TIMING, {"machine": machine_facts(device, processes)})
+
+    def add_epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
+        self._append(METRICS, metrics._asdict())
+        self._append(TIMING, timing._asdict())
+
+    def finish(self, summary: Mapping[str, Any], network: nn.Module) -> None:
+        """Write the network, then the result: where result.json stands, the run is whole."""
+        save_model(network, str(self.path / MODEL))
+        text = json.dumps(summary, indent=2, allow_nan=False)
+        (self.path / RESULT).write_text(text + "\n", encoding="utf-8")
+
+    def _append(self, name: str, line: Mapping[str, Any]) -> None:
+        with (self.path / name).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+
+
+def load_weights(folder: Path, network: nn.Module) -> None:
+    """Load a run's network; a shape that does not fit is told in one line."""
+    path = folder / MODEL
+    if not path.is_file():
+        raise ValueError(f"{folder} holds no {MODEL}: not the folder of a finished run")
+    try:
+        load_model(network, str(path))
+    except RuntimeError as error:
+        raise ValueError(f"{path} does not fit the recipe's network: {error}") from error
+
+
+def machine_facts(device: torch.device, processes: int) -> dict[str, Any]:
+    """What a time depends on."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    return {
+        "system": platform.platform(),
+        "device": device.type,
+        "device_name": name,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "processes": processes,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }

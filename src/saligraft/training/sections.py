@@ -1,0 +1,234 @@
+"""The sections of a recipe: typed, each field with its meaning, unknown keys refused."""
+
+import inspect
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from saligraft import data as datasets
+from saligraft.methods import METHODS
+from saligraft.training import schedule as shapes
+
+NO_METHOD = "none"
+METHOD_NAMES = (NO_METHOD, *METHODS)
+
+Count = Annotated[int, Field(ge=1)]
+CountOrZero = Annotated[int, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """What all sections share: typed without coercion, read-only, and a list of valid keys for a wrong one."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, validate_default=True
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys_and_tuples(cls, table: Any) -> Any:
+        if not isinstance(table, dict):
+            return table
+        for name in table:
+            if name not in cls.model_fields:
+                raise ValueError(f"unknown key {name!r}; valid: {', '.join(cls.model_fields)}")
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+
+
+class DataSection(Section):
+    """[data]: what to train and test on."""
+
+    name: str = "shapes"
+    """A data set of `saligraft list data`."""
+    root: str | None = None
+    """Folder of the data set's files; `shapes` needs none."""
+    options: dict[str, Any] = {}
+    """Options of the data set, such as size and per_class of `shapes`; what is not given gets its default."""
+    pad: CountOrZero = 4
+    """Pixels of padding that the random crop may take in, on each side."""
+    flip: bool = True
+    """Mirror training images at random."""
+
+    @model_validator(mode="after")
+    def _complete_options(self) -> Self:
+        if self.name not in datasets.DATASETS:
+            raise ValueError(f"unknown data set {self.name!r}; valid: {', '.join(datasets.DATASETS)}")
+        accepted = inspect.signature(datasets.DATASETS[self.name]).parameters.values()
+        options = [p for p in accepted if p.name not in ("split", "root")]
+        defaults = {p.name: ... if p.default is p.empty else p.default for p in options}
+        _complete(self.options, defaults, f"data set {self.name}")
+        return self
+
+
+class NetworkSection(Section):
+    """[network]: what to train."""
+
+    name: str = "wrn-10-2"
+    """A network of `saligraft list networks`."""
+    options: dict[str, Any] = {}
+    """Options of the network, such as dropout of a Wide ResNet."""
+
+
+class MethodSection(Section):
+    """[method]: how training images are mixed."""
+
+    name: str = NO_METHOD
+    """A method of `saligraft list methods`, or "none" for plain training."""
+    options: dict[str, Any] = {}
+    """Fields of the method, such as temperature; what is not given gets its default."""
+
+    @model_validator(mode="after")
+    def _complete_options(self) -> Self:
+        if self.name not in METHOD_NAMES:
+            raise ValueError(f"unknown method {self.name!r}; valid: {', '.join(METHOD_NAMES)}")
+        known = () if self.name == NO_METHOD else fields(METHODS[self.name])
+        defaults = {f.name: ... if f.default is MISSING else f.default for f in known}
+        _complete(self.options, defaults, f"method {self.name}")
+        try:
+            self.build()
+        except TypeError as error:  # pydantic takes only a ValueError for the user's mistake
+            raise ValueError(str(error)) from error
+        return self
+
+    def build(self) -> Any:
+        """The method itself, or None for plain training."""
+        return None if self.name == NO_METHOD else METHODS[self.name](**self.options)
+
+
+class TrainingSection(Section):
+    """[training]: how long, how many at once, how precisely."""
+
+    epochs: Count = 30
+    """Passes over the training images."""
+    batch_size: Count = 64
+    """Images of one step, over all processes together."""
+    warmup_epochs: CountOrZero = 0
+    """First epochs without mixing, while saliency means nothing yet (paper §4.3); crop and flip stay."""
+    copies: Count = 1
+    """Independent mixed batches beside each original one; Saliency Grafting alone."""
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of each label that is spread evenly over all classes."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Arithmetic of the forward pass; weights stay in fp32."""
+    channels_last: bool = False
+    """Memory order of weights and images; often faster, and a different rounding."""
+    trackers: tuple[str, ...] = ()
+    """Experiment trackers of Accelerate that also get the metrics, such as "tensorboard"."""
+
+
+class OptimizerSection(Section):
+    """[optimizer]: how weights move."""
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    """SGD, Adam with L2 regularisation, or Adam with decoupled weight decay."""
+    lr: Positive = 0.1
+    """Learning rate, which the schedule multiplies."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Momentum of SGD."""
+    nesterov: bool = False
+    """Nesterov's momentum, for SGD."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of Adam's two running means."""
+    weight_decay: NotNegative = 5e-4
+    """Weight decay."""
+    decay_norm_and_bias: bool = True
+    """Also decay the parameters of normalisation layers and all biases."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.nesterov and (self.name != "sgd" or self.momentum == 0):
+            raise ValueError("nesterov needs name 'sgd' and momentum > 0")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas must lie in [0, 1), got {list(self.betas)}")
+        return self
+
+
+class ScheduleSection(Section):
+    """[schedule]: how the learning rate changes; `name` decides which other keys are valid."""
+
+    warmup_epochs: NotNegative = 0.0
+    """Epochs over which the learning rate first rises linearly."""
+    warmup_start: Fraction = 0.1
+    """Factor of the learning rate that the rise starts from."""
+
+    def factor(self, epoch: float, epochs: int) -> float:
+        """Factor of the recipe's learning rate after `epoch` of `epochs`."""
+        rise = shapes.warm_up(epoch, length=self.warmup_epochs, start=self.warmup_start)
+        return rise * self.shape(epoch, epochs)
+
+    def shape(self, epoch: float, epochs: int) -> float:
+        raise NotImplementedError
+
+
+class ConstantSchedule(ScheduleSection):
+    """One learning rate throughout."""
+
+    name: Literal["constant"]
+    """Which schedule."""
+
+    def shape(self, epoch: float, epochs: int) -> float:
+        return shapes.constant(epoch, epochs)
+
+
+class StepSchedule(ScheduleSection):
+    """The learning rate falls by a factor at given epochs."""
+
+    name: Literal["step"]
+    """Which schedule."""
+    milestones: tuple[Positive, ...]
+    """Epochs at which the learning rate falls."""
+    decay: Positive = 0.1
+    """Factor at each of them."""
+
+    def shape(self, epoch: float, epochs: int) -> float:
+        return shapes.step(epoch, epochs, milestones=self.milestones, decay=self.decay)
+
+
+class CosineSchedule(ScheduleSection):
+    """The learning rate falls along half a cosine."""
+
+    name: Literal["cosine"] = "cosine"
+    """Which schedule."""
+    final: Fraction = 0.0
+    """Factor at the end of the run."""
+
+    def shape(self, epoch: float, epochs: int) -> float:
+        return shapes.cosine(epoch, epochs, final=self.final)
+
+
+class OneCycleSchedule(ScheduleSection):
+    """The learning rate rises to its peak and falls again, once."""
+
+    name: Literal["one-cycle"]
+    """Which schedule."""
+    start: Fraction = 0.04
+    """Factor at the start of the run."""
+    peak: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    """Fraction of the run at which the factor is 1."""
+    final: Fraction = 0.0
+    """Factor at the end of the run."""
+
+    def shape(self, epoch: float, epochs: int) -> float:
+        return shapes.one_cycle(epoch, epochs, start=self.start, peak=self.peak, final=self.final)
+
+
+SCHEDULES: dict[str, type[ScheduleSection]] = {
+    "constant": ConstantSchedule,
+    "step": StepSchedule,
+    "cosine": CosineSchedule,
+    "one-cycle": OneCycleSchedule,
+}
+
+
+def _complete(options: dict[str, Any], defaults: dict[str, Any], owner: str) -> None:
+    """Write every option out, `...` in `defaults` marking one that has none; arrays become tuples."""
+    for name in options:
+        if name not in defaults:
+            raise ValueError(f"{owner} has no option {name!r}; valid: {', '.join(defaults) or '(none)'}")
+    given = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items()}
+    complete = {name: given.get(name, default) for name, default in defaults.items()}
+    options.clear()
+    options.update({name: value for name, value in complete.items() if value is not ...})
