@@ -4,14 +4,20 @@ A user's mistake ends in one line on stderr and exit code 2; only a fault of the
 Each command imports what it needs when it runs, so that `--help` does not wait for the laboratory.
 """
 
+import inspect
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
 
 from saligraft import __version__
+from saligraft.cli.demo import demo
+from saligraft.cli.evaluate import evaluate
+from saligraft.cli.list import list_choices
+from saligraft.cli.show import show
+from saligraft.cli.train import train
 
 TRACEBACK_VARIABLE = "SALIGRAFT_TRACEBACK"
 
@@ -37,9 +43,39 @@ def saligraft(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Saliency Grafting (Park et al., AAAI 2022): train, compare and look at it."""
+    """Saliency Grafting (Park et al., AAAI 2022): train with it, compare it, look at it.
+
+    Examples:
+
+    [bold]saligraft demo[/bold]   plain training, CutMix and Saliency Grafting side by side, with a page, in minutes
+
+    [bold]saligraft show[/bold]   pictures of what the method does
+
+    [bold]saligraft list[/bold]   the methods, networks, data sets and recipes there are
+
+    [bold]saligraft train shapes-wrn-10-2-saliency-grafting[/bold]   one run of one recipe
+    """
     if context.invoked_subcommand is None:
         print(context.get_help())
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo,
+    "show": show,
+    "train": train,
+    "evaluate": evaluate,
+    "list": list_choices,
+}
+
+
+def _help_of(command: Callable[..., None]) -> str:
+    """The command's docstring with each paragraph on one line, for the terminal to wrap at its own width."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.splitlines()) for paragraph in paragraphs)
+
+
+for _name, _command in COMMANDS.items():
+    app.command(_name, help=_help_of(_command))(_command)
 
 
 def _users_mistake(error: Exception) -> str | None:

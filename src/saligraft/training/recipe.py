@@ -20,8 +20,6 @@ from saligraft.training.sections import (
     TrainingSection,
 )
 
-COPYING_METHOD = "saliency-grafting"
-
 
 class Recipe(Section):
     """One training run. Equal recipes give equal numbers on the same machine and thread count."""
@@ -43,11 +41,11 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        training = self.training
-        if training.copies > 1 and self.method.name != COPYING_METHOD:
+        training, method = self.training, self.method.build()
+        if training.copies > 1 and not (method is not None and method.needs_saliency):
             raise ValueError(
-                f"training.copies must be 1 for method {self.method.name!r}: only {COPYING_METHOD} trains on "
-                f"originals and copies, got {training.copies}"
+                f"training.copies must be 1 for method {self.method.name!r}, which trains on one mixed batch "
+                f"a step, got {training.copies}"
             )
         if training.warmup_epochs > training.epochs:
             raise ValueError(

@@ -87,7 +87,7 @@ def dump_recipe(recipe: Recipe) -> str:
 def dump_toml(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
     """A table as TOML; None, which TOML does not know, is left out."""
     plain = {k: v for k, v in table.items() if v is not None and not isinstance(v, Mapping)}
-    lines = [f"{_key(key)} = {_value(value)}\n" for key, value in plain.items()]
+    lines = [f"{_key(key)} = {toml_value(value)}\n" for key, value in plain.items()]
     header = f"\n[{'.'.join(_key(part) for part in path)}]\n" if path and lines else ""
     inner = [dump_toml(v, (*path, k)) for k, v in table.items() if isinstance(v, Mapping)]
     return header + "".join(lines) + "".join(inner)
@@ -125,10 +125,11 @@ def _parse_value(text: str) -> Any:
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _value(key)
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_value(key)
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """One value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -137,5 +138,5 @@ def _value(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_value(item) for item in value)}]"
+        return f"[{', '.join(toml_value(item) for item in value)}]"
     raise TypeError(f"a recipe holds strings, numbers, booleans and lists of them, got {type(value).__name__}")
