@@ -46,9 +46,11 @@ def spread(mask: Tensor, height: int, width: int) -> Tensor:
         raise ValueError(f"mask must not be finer than the image ({height}, {width}), got {checks.shape_of(mask)}")
     if rows == 1 and columns == 1:
         return mask
-    if rows != height:
+    # A mask of pixels needs no gather; but asking for it in a compiled graph would compile another for that grid.
+    compiling = torch.compiler.is_compiling()
+    if compiling or rows != height:
         mask = mask.index_select(1, torch.arange(height, device=mask.device) * rows // height)
-    if columns != width:
+    if compiling or columns != width:
         mask = mask.index_select(2, torch.arange(width, device=mask.device) * columns // width)
     return mask
 

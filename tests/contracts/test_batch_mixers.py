@@ -1,0 +1,171 @@
+"""What every batch mixer must hold; a method that is added to METHODS is in this suite without anyone remembering."""
+
+import dataclasses
+import pkgutil
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import saligraft as sg
+from saligraft import methods
+from saligraft.grafting import spread
+from saligraft.methods import METHODS, BatchMixer
+
+K = 5
+# Variants whose behaviour differs in kind; each method's plain form is added below from METHODS itself.
+VARIANTS: dict[str, BatchMixer[Any]] = {
+    "mixup per batch": sg.Mixup(per="batch"),
+    "cutmix per batch": sg.CutMix(per="batch"),
+    "cutmix half the time": sg.CutMix(probability=0.5),
+    "top-k": sg.SaliencyGrafting(selection="top-k"),
+    "area labels": sg.SaliencyGrafting(label_mixing="area"),
+    "per sample": sg.SaliencyGrafting(per="sample", probability=0.7),
+    "every cell": sg.SaliencyGrafting(threshold=0, grids=(7,)),
+}
+MIXERS = {**{name: method() for name, method in METHODS.items()}, **VARIANTS}
+
+mixers = pytest.mark.parametrize("method", MIXERS.values(), ids=MIXERS.keys())
+
+
+def make_labels(kind: str, batch: int, stream: torch.Generator) -> Tensor:
+    if kind == "index":
+        return torch.randint(K, (batch,), generator=stream)
+    if kind == "probability":
+        return torch.rand(batch, K, generator=stream).softmax(dim=1)
+    return torch.randint(2, (batch, K), generator=stream)
+
+
+def make_batch(
+    batch: int = 6, channels: int = 3, size: tuple[int, int] = (16, 16), labels: str = "index", seed: int = 0
+) -> tuple[Tensor, Tensor, Tensor]:
+    stream = torch.Generator().manual_seed(seed)
+    images = torch.randn(batch, channels, *size, generator=stream)
+    return images, make_labels(labels, batch, stream), torch.rand(batch, 8, 8, generator=stream)
+
+
+def calibrated(method: BatchMixer[Any]) -> bool:
+    return getattr(method, "label_mixing", "area") == "saliency"
+
+
+def test_every_file_of_the_folder_is_listed() -> None:
+    files = {module.name for module in pkgutil.iter_modules(methods.__path__)} - {"base"}
+    assert files == {name.replace("-", "_") for name in METHODS}
+
+
+@mixers
+@pytest.mark.parametrize("labels", ["index", "probability", "multi-hot"])
+@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize("size", [(16, 16), (33, 20)])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_result(
+    method: BatchMixer[Any], labels: str, batch: int, size: tuple[int, int], channels: int, dtype: torch.dtype
+) -> None:
+    images, truth, saliency = make_batch(batch, channels, size, labels)
+    images = images.to(dtype)
+    mixed = method(images, truth, saliency, generator=torch.Generator().manual_seed(1))
+
+    assert mixed.images.shape == images.shape
+    assert mixed.images.dtype == dtype
+    assert mixed.source_labels is truth
+    assert torch.equal(mixed.destination_labels, truth[mixed.partner])
+    assert mixed.source_weight.shape == (batch,)
+    assert mixed.source_weight.dtype == torch.float32
+    assert ((mixed.source_weight >= 0) & (mixed.source_weight <= 1)).all()
+
+    shown = spread(mixed.mask, *size).float().expand(batch, *size)
+    if not calibrated(method):
+        torch.testing.assert_close(mixed.source_weight, shown.mean(dim=(1, 2)))
+    source, destination = shown[:, None] == 1, shown[:, None] == 0
+    assert torch.equal(mixed.images * source, images * source)
+    assert torch.equal(mixed.images * destination, images[mixed.partner] * destination)
+
+    rows = mixed.targets(K)
+    assert rows.shape == (batch, K)
+    if labels != "multi-hot":
+        torch.testing.assert_close(rows.sum(dim=1), torch.ones(batch))
+
+
+@mixers
+def test_same_seed_same_batch_another_seed_another(method: BatchMixer[Any]) -> None:
+    batch = make_batch(batch=32)
+    first, again, other = (method(*batch, generator=torch.Generator().manual_seed(seed)) for seed in (3, 3, 4))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first.images, other.images)
+
+
+@mixers
+def test_inputs_stay_untouched(method: BatchMixer[Any]) -> None:
+    batch = make_batch()
+    copies = [tensor.clone() for tensor in batch]
+    method(*batch)
+    with pytest.raises(ValueError, match="labels must have one entry per image"):
+        method(batch[0], batch[1][:-1], batch[2])
+    assert all(torch.equal(tensor, copy) for tensor, copy in zip(batch, copies, strict=True))
+
+
+@mixers
+def test_probability_0_changes_nothing(method: BatchMixer[Any]) -> None:
+    images, labels, saliency = make_batch(batch=9)
+    mixed = dataclasses.replace(method, probability=0.0)(images, labels, saliency)
+    torch.testing.assert_close(mixed.images, images, rtol=0, atol=0)
+    torch.testing.assert_close(mixed.targets(K), nn.functional.one_hot(labels, K).float())
+
+
+@mixers
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"images": torch.rand(6, 3, 16)}, ValueError, r"images must have shape \(B, C, H, W\), got \(6, 3, 16\)"),
+        ({"images": torch.ones(6, 3, 16, 16, dtype=torch.uint8)}, TypeError, "images must be floating point"),
+        ({"images": torch.rand(0, 3, 16, 16)}, ValueError, "images must not be empty"),
+        ({"images": [1, 2]}, TypeError, "images must be a torch.Tensor, got list"),
+        ({"labels": torch.zeros(5, dtype=torch.long)}, ValueError, "labels must have one entry per image: expected 6"),
+        ({"labels": torch.zeros(6)}, TypeError, "must be integer class indices, got torch.float32"),
+        ({"labels": torch.full((6,), -1)}, ValueError, "labels must be class indices >= 0, got -1"),
+        ({"labels": torch.zeros(6, 2, 2)}, ValueError, r"labels must have shape \(B,\) or \(B, K\)"),
+        ({"labels": torch.full((6, 2), -0.5)}, ValueError, "labels given as rows must be finite and >= 0"),
+        ({"labels": torch.zeros(6, dtype=torch.long, device="meta")}, ValueError, "labels must be on the device"),
+        ({"saliency": torch.rand(6, 8)}, ValueError, r"saliency must have shape \(B, h, w\)"),
+        ({"saliency": torch.rand(5, 8, 8)}, ValueError, "saliency must have one map per image: expected 6, got 5"),
+        ({"saliency": torch.full((6, 8, 8), float("nan"))}, ValueError, "saliency must be finite, .* in sample 0"),
+        ({"saliency": torch.full((6, 8, 8), float("inf"))}, ValueError, "saliency must be finite"),
+        ({"saliency": -torch.ones(6, 8, 8)}, ValueError, "saliency must be >= 0, got -1"),
+    ],
+)
+def test_bad_input_is_named(method: BatchMixer[Any], change: dict, error: type[Exception], message: str) -> None:
+    batch = dict(zip(("images", "labels", "saliency"), make_batch(), strict=True))
+    with pytest.raises(error, match=message):
+        method(**{**batch, **change})
+
+
+@mixers
+def test_bad_parameters_are_named(method: BatchMixer[Any]) -> None:
+    with pytest.raises(ValueError, match=r"probability must be in \[0, 1\], got 1.5"):
+        dataclasses.replace(method, probability=1.5)
+    with pytest.raises(ValueError, match="per must be one of 'sample', 'batch'; got 'pixel'"):
+        dataclasses.replace(method, per="pixel")
+    with pytest.raises(ValueError, match="alpha must be a finite number > 0, got 0"):
+        dataclasses.replace(method, alpha=0)
+
+
+@mixers
+def test_two_training_steps_lower_the_loss(method: BatchMixer[Any]) -> None:
+    torch.manual_seed(0)
+    images, labels, _ = make_batch(batch=16)
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, K)
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for _ in range(3):
+        generator = torch.Generator().manual_seed(0)  # the same draws, so that the losses compare
+        step = sg.GraftingStep(model, method, layer="1", generator=generator)
+        loss = step(images, labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[2] < losses[1] < losses[0]
