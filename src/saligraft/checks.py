@@ -81,7 +81,7 @@ def whole_number(name: str, value: int, least: int) -> None:
 
 
 def _number(name: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
 
 
@@ -176,7 +176,7 @@ def mask_values(value: Tensor, name: str = "mask") -> None:
 
 def grids(value: Sequence[int]) -> tuple[int, ...]:
     """A non-empty sequence of whole numbers > 0, as a tuple."""
-    if isinstance(value, int | float | str):
+    if isinstance(value, (int, float, str)):
         raise TypeError(f"grids must be a sequence of ints such as (4, 8), got {value!r}")
     checked = tuple(value)
     if not checked:

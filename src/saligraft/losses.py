@@ -15,6 +15,7 @@ from saligraft import checks
 from saligraft.batch import MixedBatch
 
 Reduction = Literal["mean", "sum", "none"]
+REDUCTIONS: tuple[str, ...] = get_args(Reduction)
 
 
 def mixed_cross_entropy(
@@ -92,7 +93,7 @@ def _check(logits: Tensor, mixed: MixedBatch, reduction: str) -> None:
     checks.rank("logits", logits, "(B, K)")
     if not logits.is_floating_point():
         raise TypeError(f"logits must be floating point, got {logits.dtype}")
-    checks.one_of("reduction", reduction, get_args(Reduction))
+    checks.one_of("reduction", reduction, REDUCTIONS)
     for labels in (mixed.source_labels, mixed.destination_labels):
         checks.labels(labels, len(logits))
         checks.same_device("labels", labels, logits, "logits")

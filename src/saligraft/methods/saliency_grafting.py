@@ -24,6 +24,8 @@ from saligraft.saliency.rescale import resize_saliency
 
 LabelMixing = Literal["saliency", "area"]
 Selection = Literal["stochastic", "top-k"]
+LABEL_MIXINGS: tuple[str, ...] = get_args(LabelMixing)
+SELECTIONS: tuple[str, ...] = get_args(Selection)
 
 
 def graft_salient_regions(
@@ -65,7 +67,7 @@ def graft_regions(
     check_batch(images, labels, partner)
     checks.saliency(saliency, batch=len(images))
     checks.same_device("saliency", saliency, images)
-    checks.one_of("label_mixing", label_mixing, get_args(LabelMixing))
+    checks.one_of("label_mixing", label_mixing, LABEL_MIXINGS)
     finite = finite_maps(saliency)
     mask = mask & (finite & finite[partner])[:, None, None]
     mixed = graft(images, images[partner], mask)  # φ = M ⊙ x_i + (1 − M) ⊙ x_j
@@ -107,8 +109,8 @@ class SaliencyGrafting(BatchMixer[GraftDraws]):
         checks.positive("alpha", self.alpha)
         checks.not_negative("threshold", self.threshold)
         checks.one_of("normalize", self.normalize, NORMALIZATIONS)
-        checks.one_of("selection", self.selection, get_args(Selection))
-        checks.one_of("label_mixing", self.label_mixing, get_args(LabelMixing))
+        checks.one_of("selection", self.selection, SELECTIONS)
+        checks.one_of("label_mixing", self.label_mixing, LABEL_MIXINGS)
         checks.norm(self.norm)
         checks.whole_number("k", self.k, least=1)
         if self.selection == "top-k" and self.k > min(self.grids) ** 2:
