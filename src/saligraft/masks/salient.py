@@ -27,11 +27,12 @@ def salient_regions(
     checks.not_negative("threshold", threshold)
     if checks.validating():
         checks.saliency_values(saliency)
-    scaled = normalized(saliency, normalize) / temperature
+    level = normalized(saliency, normalize)
+    scaled = level / temperature
     centred = scaled - scaled.amax(dim=(1, 2), keepdim=True)
     log_share = centred - centred.exp().mean(dim=(1, 2), keepdim=True).log()  # log(S' / σ_mean)
     # Resizing a flat map leaves differences of some ulps, which must not pass for saliency.
-    noise = 8 * torch.finfo(scaled.dtype).eps * scaled.abs().amax(dim=(1, 2), keepdim=True)
+    noise = 8 * torch.finfo(level.dtype).eps / temperature * level.abs().amax(dim=(1, 2), keepdim=True)
     least = math.log(threshold) if threshold > 0 else -math.inf
     return (log_share > least + noise) & finite_maps(saliency)[:, None, None]
 
