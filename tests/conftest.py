@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import socket
 
 import pytest
 import torch
@@ -22,3 +23,10 @@ settings.load_profile("saligraft")
 @pytest.fixture
 def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,226 @@
+"""GraftingStep and MixingStep: the passes, the weights, the warm-up, and a loop of one's own."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import saligraft as sg
+
+K = 4
+
+
+class Counting(nn.Module):
+    """A small network with batch norm that counts its passes and keeps what it was shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.head = nn.Linear(8, K)
+        self.shown: list[torch.Tensor] = []
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.shown.append(images)
+        return self.head(self.features(images).mean(dim=(2, 3)))
+
+
+def batch(size: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
+    stream = torch.Generator().manual_seed(1)
+    return torch.randn(size, 3, 16, 16, generator=stream), torch.randint(K, (size,), generator=stream)
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(5)
+
+
+def test_is_the_paper_written_out() -> None:
+    """The step against the same step composed by hand from the public pieces."""
+    torch.manual_seed(0)
+    model = Counting()
+    twin = copy.deepcopy(model)
+    images, labels = batch()
+    out = sg.GraftingStep(model, sg.SaliencyGrafting(), layer="features.2", generator=seeded())(images, labels)
+
+    features = twin.features(images)
+    logits = twin.head(features.mean(dim=(2, 3)))
+    mixed = sg.SaliencyGrafting()(images, labels, sg.feature_saliency(features), generator=seeded())
+    original_loss = nn.functional.cross_entropy(logits, labels)
+    mixed_loss = nn.functional.cross_entropy(twin(mixed.images), mixed.targets(K))
+    loss = (original_loss + mixed_loss) / 2
+
+    torch.testing.assert_close(out.loss, loss)
+    torch.testing.assert_close(out.logits, logits)
+    assert torch.equal(out.mixed.images, mixed.images)
+    out.loss.backward()
+    loss.backward()
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+    torch.testing.assert_close(model.features[1].running_var, twin.features[1].running_var)
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_passes_are_one_for_the_originals_and_one_per_copy(copies: int) -> None:
+    model = Counting()
+    images, labels = batch()
+    step = sg.GraftingStep(model, sg.SaliencyGrafting(threshold=0.5), copies=copies, generator=seeded())
+    step(images, labels)
+    assert len(model.shown) == 1 + copies
+    assert model.shown[0] is images
+    grafted = model.shown[1:]
+    assert len({tuple(one.flatten().tolist()) for one in grafted}) == copies  # each redrawn
+
+
+def test_loss_weights() -> None:
+    model = Counting().eval()  # without batch statistics the losses do not depend on the order of passes
+    images, labels = batch()
+    losses = {
+        weights: sg.GraftingStep(
+            model, sg.SaliencyGrafting(), loss_weights=weights, layer="features", generator=seeded()
+        )(images, labels).loss.item()
+        for weights in [(1.0, 0.0), (0.0, 1.0), (0.3, 0.7)]
+    }
+    assert losses[0.3, 0.7] == pytest.approx(0.3 * losses[1.0, 0.0] + 0.7 * losses[0.0, 1.0], rel=1e-5)
+    default = sg.GraftingStep(model, sg.SaliencyGrafting(), layer="features", generator=seeded())(images, labels)
+    assert default.loss.item() == pytest.approx((losses[1.0, 0.0] + losses[0.0, 1.0]) / 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", [sg.GraftingStep, sg.MixingStep])
+def test_warm_up_trains_plainly_and_is_part_of_the_state(kind: type) -> None:
+    method = sg.SaliencyGrafting() if kind is sg.GraftingStep else sg.CutMix()
+    images, labels = batch()
+    model = Counting()
+    step = kind(model, method, warmup_steps=2, generator=seeded())
+    first, second, third = (step(images, labels) for _ in range(3))
+    assert first.mixed is None
+    assert second.mixed is None
+    assert third.mixed is not None
+    assert model.shown[0] is images
+    assert model.shown[1] is images
+
+    resumed = kind(Counting(), method, warmup_steps=2, generator=torch.Generator())
+    resumed.load_state_dict(step.state_dict())
+    assert resumed.steps_taken == 3
+    after, expected = resumed(images, labels).mixed, step(images, labels).mixed
+    assert torch.equal(after.partner, expected.partner)
+
+
+def test_mixing_step_is_one_pass_of_mixed_images_or_plain() -> None:
+    images, labels = batch()
+    model = Counting()
+    out = sg.MixingStep(model, sg.CutMix(), generator=seeded())(images, labels)
+    assert len(model.shown) == 1
+    assert model.shown[0] is out.mixed.images
+    torch.testing.assert_close(out.loss, sg.mixed_cross_entropy(out.logits, out.mixed))
+    plain = sg.MixingStep(model)(images, labels)
+    torch.testing.assert_close(plain.loss, nn.functional.cross_entropy(plain.logits, labels))
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_a_broken_map_leaves_its_sample_ungrafted(broken: float) -> None:
+    """A NaN in one sample's features would otherwise reach every label it meets."""
+
+    class Broken(Counting):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            maps = self.features(images)
+            return self.head(maps.mean(dim=(2, 3)).nan_to_num(0, 0, 0))
+
+    model = Broken().eval()
+    model.features.add_module("spoil", Spoil(broken))
+    images, labels = batch()
+    out = sg.GraftingStep(model, sg.SaliencyGrafting(), layer="features.spoil", generator=seeded())(images, labels)
+    touched = (out.mixed.partner == 0) | (torch.arange(8) == 0)
+    assert torch.equal(out.mixed.images[touched], images[out.mixed.partner][touched])
+    assert (out.mixed.source_weight[touched] == 0).all()
+    assert out.mixed.source_weight.isfinite().all()
+    assert out.loss.isfinite()
+
+
+class Spoil(nn.Module):
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.value = value
+
+    def forward(self, maps: torch.Tensor) -> torch.Tensor:
+        maps = maps.clone()
+        maps[0, 0, 0, 0] = self.value
+        return maps
+
+
+def test_multi_hot_labels_through_the_binary_criterion() -> None:
+    images, _ = batch()
+    labels = torch.randint(2, (8, K)).float()
+    step = sg.GraftingStep(Counting(), sg.SaliencyGrafting(), criterion=sg.mixed_binary_cross_entropy)
+    step(images, labels).loss.backward()
+
+
+def test_batch_of_one_and_autocast_and_non_square() -> None:
+    model = Counting()
+    step = sg.GraftingStep(model, sg.SaliencyGrafting(grids=(4, 5)))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = step(torch.randn(1, 3, 11, 23), torch.tensor([2]))
+    assert out.loss.dtype == torch.float32
+    assert out.mixed.source_weight.dtype == torch.float32
+    out.loss.backward()
+
+
+def test_leaves_model_and_inputs_as_they_were() -> None:
+    model = Counting().eval()
+    images, labels = batch()
+    copies = images.clone(), labels.clone()
+    hooks = sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+    sg.GraftingStep(model, sg.SaliencyGrafting())(images, labels)
+    assert not model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert hooks == sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+    assert torch.equal(images, copies[0])
+    assert torch.equal(labels, copies[1])
+
+
+def test_refuses_bad_arguments() -> None:
+    model = Counting()
+    with pytest.raises(ValueError, match="copies must be >= 1, got 0"):
+        sg.GraftingStep(model, sg.SaliencyGrafting(), copies=0)
+    with pytest.raises(ValueError, match="warmup_steps must be >= 0, got -1"):
+        sg.GraftingStep(model, sg.SaliencyGrafting(), warmup_steps=-1)
+    with pytest.raises(ValueError, match=r"loss_weights must have 2 entries .*, got 3"):
+        sg.GraftingStep(model, sg.SaliencyGrafting(), loss_weights=(1, 1, 1))
+    with pytest.raises(ValueError, match="each of loss_weights must be a finite number >= 0, got -1"):
+        sg.GraftingStep(model, sg.SaliencyGrafting(), loss_weights=(1, -1))
+    with pytest.raises(TypeError, match="method must be a batch mixer"):
+        sg.GraftingStep(model, "saliency-grafting")
+    with pytest.raises(ValueError, match="method must need no saliency, got SaliencyGrafting: use GraftingStep"):
+        sg.MixingStep(model, sg.SaliencyGrafting())
+    with pytest.raises(ValueError, match="labels must have one entry per image"):
+        sg.GraftingStep(model, sg.SaliencyGrafting())(*batch()[:1], torch.tensor([0]))
+
+
+def two_processes(rank: int, port: int, folder: str) -> None:
+    """Train one step under DDP with gloo; each rank writes the gradient it ended with."""
+    from pathlib import Path
+
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    wrapped = nn.parallel.DistributedDataParallel(Counting(), broadcast_buffers=False)
+    images, labels = batch(8)
+    half = slice(4 * rank, 4 * rank + 4)
+    step = sg.GraftingStep(wrapped, sg.SaliencyGrafting(), generator=torch.Generator().manual_seed(rank))
+    for _ in range(2):
+        step(images[half], labels[half]).loss.backward()
+    torch.save([parameter.grad for parameter in wrapped.parameters()], Path(folder) / f"{rank}.pt")
+    message = ""
+    try:
+        sg.GraftingStep(nn.parallel.DistributedDataParallel(Counting()), sg.SaliencyGrafting())
+    except ValueError as error:
+        message = str(error)
+    assert "broadcast_buffers=False" in message
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_share_their_gradients(tmp_path, unused_port: int) -> None:
+    torch.multiprocessing.spawn(two_processes, args=(unused_port, str(tmp_path)), nprocs=2)
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
+    assert any(gradient.abs().sum() > 0 for gradient in first)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
