@@ -1,0 +1,128 @@
+"""`saligraft show`: a gallery of mixed pairs, as PNG and as page."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from saligraft.data import ImageData
+    from saligraft.experiments.show import Lens
+    from saligraft.reports.gallery import GalleryRow, Mixer
+
+SIZE_OF_FILES = 160  # pixels of a user's own pictures: their detail stays, and the page stays small
+
+
+def show(
+    files: Annotated[list[Path] | None, typer.Argument(help="Your own image files, or folders of them.")] = None,
+    images: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE...", help="The same, as an option: --images a.jpg b.png")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="A data set of `saligraft list data`; shapes unless said.")] = None,
+    method: Annotated[str, typer.Option(help="A method of `saligraft list methods`.")] = "saliency-grafting",
+    network: Annotated[str | None, typer.Option(help="Look through this network, untrained.")] = None,
+    run: Annotated[Path | None, typer.Option(help="Look through the trained network of this run folder.")] = None,
+    grid: Annotated[int | None, typer.Option(help="Cells a side; otherwise each row draws one of 4 and 8.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="T of Eq. 3: smaller selects fewer cells.")] = None,
+    size: Annotated[int | None, typer.Option(help="Pixels a side of the pictures: 32 of shapes, 160 of files.")] = None,
+    rows: Annotated[int, typer.Option(help="Pairs to show.")] = 6,
+    seed: Annotated[int, typer.Option(help="Seed of images, pairs and cells.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for gallery.png and gallery.html.")] = Path("runs/show"),
+) -> None:
+    """Show what a method does to pairs of images, as a picture and as one self-contained page.
+
+    The saliency comes from the network of --run, or from an untrained --network. With neither, a small network is
+    first trained on shapes for some seconds and kept in OUT/network. The page says which.
+
+    Examples:
+
+    [bold]saligraft show[/bold]   six pairs of the built-in shapes
+
+    [bold]saligraft show --images cat.jpg dog.png photos/[/bold]   your own files, classes from folders or names
+
+    [bold]saligraft show --run runs/demo/saliency-grafting/seed-0 --rows 10[/bold]   through a trained network
+
+    [bold]saligraft show --grid 4 --temperature 0.05[/bold]   coarse cells, few of them salient
+
+    [bold]saligraft show --method cutmix --out runs/show-cutmix[/bold]   another method
+    """
+    chosen = [*(images or []), *(files or [])]
+    if chosen and data:
+        raise ValueError(f"give image files or --data, not both: got {chosen[0]} and --data {data}")
+    if network and run:
+        raise ValueError(f"give --network or --run, not both: got --network {network} and --run {run}")
+    if rows < 1:
+        raise ValueError(f"--rows must be >= 1, got {rows}")
+    mixer = build_method(method, grid, temperature)
+    pool = _pool(chosen, data or "shapes", size, seed)
+    lens = _lens(network, run, pool, out, seed)
+    from saligraft.experiments.show import draw_gallery
+
+    drawn = draw_gallery(mixer, lens, pool, count=rows, seed=seed)
+    for path in write_gallery(out, method, drawn, lens, pool):
+        print(path)
+
+
+def build_method(name: str, grid: int | None, temperature: float | None) -> "Mixer":
+    """The method by name, with the options that were given; one that it does not have is refused."""
+    from dataclasses import fields
+
+    from saligraft.checks import one_of
+    from saligraft.methods import METHODS
+
+    one_of("method", name, tuple(METHODS))
+    given = {"grids": None if grid is None else (grid,), "temperature": temperature}
+    options = {option: value for option, value in given.items() if value is not None}
+    known = {field.name for field in fields(METHODS[name])}
+    for option in options:
+        if option not in known:
+            flag = "--grid" if option == "grids" else f"--{option}"
+            raise ValueError(f"{flag} must be left out for method {name}, which has no {option}")
+    build: type = METHODS[name]
+    mixer: Mixer = build(**options)
+    return mixer
+
+
+def _pool(files: list[Path], data: str, size: int | None, seed: int) -> "ImageData":
+    """The images that pairs are drawn from: the user's files, or test images of a data set."""
+    from saligraft.data import load
+    from saligraft.experiments.show import POOL, choose, read_images
+
+    if size is not None and size < 1:
+        raise ValueError(f"--size must be >= 1, got {size}")
+    if files:
+        return choose(read_images(files, size or SIZE_OF_FILES), POOL, seed)
+    options: dict[str, Any] = {} if size is None else {"size": size}
+    return choose(load(data, split="test", **options), POOL, seed)
+
+
+def _lens(network: str | None, run: Path | None, pool: "ImageData", out: Path, seed: int) -> "Lens":
+    from saligraft.experiments.show import network_of_run, quick_network, untrained_network
+
+    if run:
+        return network_of_run(run)
+    if network:
+        return untrained_network(network, pool, seed)
+    return quick_network(out / "network")
+
+
+def write_gallery(
+    out: Path, method: str, rows: "list[GalleryRow]", lens: "Lens", pool: "ImageData"
+) -> tuple[Path, Path]:
+    """Write gallery.png and gallery.html and give back their paths."""
+    from html import escape
+
+    from saligraft.reports import figure, page
+    from saligraft.reports.run_report import method_title
+
+    sections = [page.gallery_section(rows, page.gallery_legend(rows))]
+    if rows[0].salient is not None:
+        sections.insert(0, page.steps_section(rows[0]))
+    height, width = pool.images.shape[-2:]
+    facts = {"Images": f"{len(pool)} of {pool.name}, {height}×{width} pixels", "Saliency": lens.describe()}
+    sections.append(page.Section(title="How it was made", body=page.facts_html({**facts, **page.versions()})))
+    lead = f"Pairs from <b>{escape(pool.name)}</b>."
+    if rows[0].source_saliency is not None:
+        lead += f" The saliency is that of {escape(lens.describe())}."
+    html = page.page_html(f"{method_title(method)}, pair by pair", lead, sections, kicker="saligraft show")
+    return figure.save_gallery(rows, out / "gallery.png"), page.write_page(out / "gallery.html", html)

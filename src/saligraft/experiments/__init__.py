@@ -1,0 +1,1 @@
+"""What the command line runs beyond a single training: comparisons and pictures."""

@@ -1,0 +1,175 @@
+"""The demo: one small network on `shapes`, trained plainly, with CutMix and with Saliency Grafting.
+
+All methods take the same number of optimiser steps. Saliency Grafting makes two passes a step, so equal steps are
+not equal compute: the table says what each costs, and where time is left, plain training is also given
+Saliency Grafting's time.
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from saligraft.checks import positive, whole_number
+from saligraft.training import Recipe, SilentReporter, make_recipe, make_reporter, train
+from saligraft.training.progress import PlainReporter
+
+PLAIN, GRAFTING = "none", "saliency-grafting"
+EQUAL_TIME = "none-equal-time"
+ARMS = {PLAIN: "Plain training", "cutmix": "CutMix", GRAFTING: "Saliency Grafting"}
+RESERVE = 0.04  # share of the budget kept for the gallery and the page
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoSettings:
+    """How large the demo is; the defaults fit five minutes on two cores."""
+
+    seeds: int = 3  # at most; fewer where the minutes do not suffice
+    epochs: int = 20
+    minutes: float = 4.5  # the first seed always ends, the others start only if they will fit
+    per_class: int = 100
+    network: str = "wrn-10-2"
+
+    def __post_init__(self) -> None:
+        whole_number("seeds", self.seeds, least=1)
+        whole_number("epochs", self.epochs, least=1)
+        whole_number("per_class", self.per_class, least=1)
+        positive("minutes", self.minutes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmRun:
+    """One training of the demo: what was run, how it went, epoch by epoch, and how long its epochs took."""
+
+    arm: str
+    seed: int
+    folder: Path
+    epochs: int
+    best: float
+    last10_mean: float
+    final: float
+    curve: tuple[float, ...]
+    seconds: float
+    images_per_second: float
+
+
+@dataclass(kw_only=True)
+class DemoRuns:
+    """All trainings of one demo and how many seeds the time allowed for."""
+
+    settings: DemoSettings
+    runs: list[ArmRun] = field(default_factory=list)
+    seeds_run: int = 0
+    why: str = ""
+
+    def of(self, arm: str) -> list[ArmRun]:
+        """The runs of one method, in the order of their seeds."""
+        return [run for run in self.runs if run.arm == arm]
+
+    def cost(self, arm: str) -> float:
+        """Seconds per step against plain training, each seed against its own neighbour in time."""
+        ratios = [
+            (run.seconds / run.epochs) / (plain.seconds / plain.epochs)
+            for run, plain in zip(self.of(arm), self.of(PLAIN), strict=True)
+        ]
+        return sum(ratios) / len(ratios)
+
+
+def run_demo(
+    out: Path, settings: DemoSettings | None = None, *, overwrite: bool = False, say: Callable[[str], None] = print
+) -> DemoRuns:
+    """Train every arm seed by seed, all arms of a seed before the next seed, into folders under `out`."""
+    settings = settings or DemoSettings()
+    prepare_folder(out, overwrite=overwrite)
+    demo = DemoRuns(settings=settings)
+    start, budget = time.monotonic(), 60 * settings.minutes * (1 - RESERVE)
+    longest = 0.0
+    demo.why = "as asked for"
+    for seed in range(settings.seeds):
+        begun = time.monotonic()
+        if seed and begun - start + longest > budget:
+            demo.why = (
+                f"{settings.seeds} asked for; a seed takes {longest:.0f} s, "
+                f"and another would not end within {settings.minutes:g} minutes"
+            )
+            break
+        for arm in ARMS:
+            demo.runs.append(_train_arm(out, settings, arm, seed, settings.epochs))
+            _report(say, demo.runs[-1], time.monotonic() - start)
+        demo.seeds_run = seed + 1
+        longest = max(longest, time.monotonic() - begun)
+    _equal_time(out, demo, budget - (time.monotonic() - start), say)
+    return demo
+
+
+def demo_recipe(settings: DemoSettings, method: str, seed: int, epochs: int) -> Recipe:
+    """The recipe of one arm: arms differ in the method alone (and plain training at equal time in its epochs)."""
+    table: dict[str, Any] = {
+        "title": f"Demo: {ARMS[method]}",
+        "seed": seed,
+        "data": {"name": "shapes", "options": {"per_class": settings.per_class}},
+        "network": {"name": settings.network},
+        "method": {"name": method, "options": {"probability": 0.5} if method == "cutmix" else {}},
+        "training": {
+            "epochs": epochs,
+            "batch_size": 50,
+            # The paper's warm-up without mixing (5 of 300-400 epochs) in a short run: a tenth, of grafting alone.
+            "warmup_epochs": epochs // 10 if method == GRAFTING else 0,
+        },
+        "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4},
+        "schedule": {"name": "one-cycle"},
+    }
+    return make_recipe(table)
+
+
+def prepare_folder(out: Path, *, overwrite: bool) -> None:
+    """Refuse to write over an earlier demo unless told to; then only what a demo writes is removed."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"out must be a folder, got the file {out}")
+    earlier = [out / arm for arm in (*ARMS, EQUAL_TIME) if (out / arm).exists()]
+    if earlier and not overwrite:
+        raise ValueError(f"{out} already holds a demo; give --overwrite to replace it, or another --out")
+    for folder in earlier:
+        shutil.rmtree(folder)
+
+
+def _train_arm(out: Path, settings: DemoSettings, arm: str, seed: int, epochs: int) -> ArmRun:
+    method = PLAIN if arm == EQUAL_TIME else arm
+    folder = out / arm / f"seed-{seed}"
+    # Off a terminal, one line per run is enough: an epoch's line would come 180 times.
+    reporter = make_reporter()
+    quiet = SilentReporter() if isinstance(reporter, PlainReporter) else reporter
+    result = train(demo_recipe(settings, method, seed, epochs), out=folder, reporter=quiet)
+    seconds = sum(line.seconds for line in result.timing)
+    error = result.summary["top1_error"]
+    return ArmRun(
+        arm=arm,
+        seed=seed,
+        folder=folder,
+        epochs=len(result.metrics),
+        best=error["best"],
+        last10_mean=error["last10_mean"],
+        final=error["final"],
+        curve=tuple(line.top1_error for line in result.metrics),
+        seconds=seconds,
+        images_per_second=sum(line.seconds * line.images_per_second for line in result.timing) / seconds,
+    )
+
+
+def _equal_time(out: Path, demo: DemoRuns, seconds_left: float, say: Callable[[str], None]) -> None:
+    """Give plain training the seconds that Saliency Grafting took, if the budget still covers all seeds."""
+    epochs = round(demo.settings.epochs * demo.cost(GRAFTING))
+    plain = sum(run.seconds / run.epochs for run in demo.of(PLAIN))
+    if epochs <= demo.settings.epochs or plain * epochs * 1.1 > seconds_left:
+        return
+    for seed in range(demo.seeds_run):
+        demo.runs.append(_train_arm(out, demo.settings, EQUAL_TIME, seed, epochs))
+        _report(say, demo.runs[-1], None)
+
+
+def _report(say: Callable[[str], None], run: ArmRun, elapsed: float | None) -> None:
+    title = ARMS.get(run.arm, f"Plain, {run.epochs} epochs")
+    clock = f", {elapsed:.0f} s so far" if elapsed is not None else ""
+    say(f"seed {run.seed} · {title}: {run.final:.1f} % error after {run.epochs} epochs{clock}")
