@@ -1,0 +1,124 @@
+"""Read what a layer gives as a map of the image, whatever its axes (§4.3 says A ∈ R^{C×H×W}; not every network does).
+
+A map stands as (B, C, h, w), as (B, h, w, C) in Swin, or as tokens (B, N, C) or (N, B, C) in vision transformers,
+where class, distillation and register tokens come before the h·w patches. Shapes alone decide, together with the
+image's own height and width: a map has the image's proportions.
+Shapes: B batch, C channels, H W pixels, h w cells of the map, N tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+Grid = tuple[int, int]
+
+# Without a patch grid seen earlier in the pass, more leading tokens than this are not taken for a prefix:
+# networks in use have at most 1 class + 1 distillation + 8 register tokens.
+MOST_PREFIX_TOKENS = 16
+
+
+class Layout(NamedTuple):
+    """The order of a layer's axes, and how many tokens stand before the patches."""
+
+    axes: Literal["bchw", "bhwc", "bnc", "nbc"]
+    prefix: int = 0
+
+
+class ImageShape(NamedTuple):
+    batch: int
+    height: int
+    width: int
+
+
+class Reading(NamedTuple):
+    layout: Layout
+    grid: Grid
+
+
+def image_shape(images: Tensor) -> ImageShape:
+    return ImageShape(images.shape[0], images.shape[2], images.shape[3])
+
+
+def read_map(shape: tuple[int, ...], image: ImageShape, *, strict: bool) -> Reading | None:
+    """Four axes: channels first if that has the image's proportions, else channels last if that has them.
+
+    Strides may differ between the axes, as for spectrograms: then, unless `strict`, channels first is taken.
+    """
+    if len(shape) != 4 or shape[0] != image.batch:
+        return None
+    first, last = (shape[2], shape[3]), (shape[1], shape[2])
+    if _has_proportions(first, image):
+        return Reading(Layout("bchw"), first)
+    if _has_proportions(last, image):
+        return Reading(Layout("bhwc"), last)
+    if not strict and first[0] * first[1] > 1 and first[0] <= image.height and first[1] <= image.width:
+        return Reading(Layout("bchw"), first)
+    return None
+
+
+def read_tokens(shape: tuple[int, ...], image: ImageShape, grids_seen: Iterable[Grid]) -> Reading | None:
+    """Three axes: a prefix and a grid; the grid is one that was seen before the tokens, else the likeliest one."""
+    if len(shape) != 3 or image.batch not in shape[:2]:
+        return None
+    axes: Literal["bnc", "nbc"] = "bnc" if shape[0] == image.batch else "nbc"
+    tokens = shape[1] if axes == "bnc" else shape[0]
+    grid = max((grid for grid in grids_seen if _cells(grid) <= tokens), key=_cells, default=(0, 0))
+    if tokens - _cells(grid) < max(_cells(grid), MOST_PREFIX_TOKENS + 1) and _cells(grid) > 1:
+        return Reading(Layout(axes, tokens - _cells(grid)), grid)
+    for prefix in range(min(MOST_PREFIX_TOKENS, tokens - 2) + 1):
+        found = token_grid(tokens - prefix, image)
+        if found is not None:
+            return Reading(Layout(axes, prefix), found)
+    return None
+
+
+def token_grid(cells: int, image: ImageShape) -> Grid | None:
+    """The h × w = cells that square patches of one size cut from the image, or None if no size does."""
+    pairs = [(h, cells // h) for h in range(1, cells + 1) if cells % h == 0]
+    fitting = [pair for pair in pairs if _cut_by_patches(pair, image)]
+    return min(fitting, key=lambda pair: _disproportion(pair, image), default=None)
+
+
+def channels_first(features: Tensor, layout: Layout) -> Tensor:
+    """(B, C, h, w) for maps; (B, C, h·w, 1) for tokens, whose prefix is dropped."""
+    if layout.axes == "bchw":
+        return features
+    if layout.axes == "bhwc":
+        return features.permute(0, 3, 1, 2)
+    if layout.axes == "bnc":
+        return features[:, layout.prefix :].transpose(1, 2).unsqueeze(-1)
+    return features[layout.prefix :].permute(1, 2, 0).unsqueeze(-1)
+
+
+def _cells(grid: Grid) -> int:
+    return grid[0] * grid[1]
+
+
+def _has_proportions(grid: Grid, image: ImageShape) -> bool:
+    """Whether one stride, with a cell more or less at the border, leads from the image to the grid."""
+    (h, w), (height, width) = grid, image[1:]
+    if h * w < 2 or h > height + 2 or w > width + 2:  # padding adds a cell or two, never more
+        return False
+    smallest = max(height / (h + 1), width / (w + 1))
+    largest = min(height / (h - 1) if h > 1 else math.inf, width / (w - 1) if w > 1 else math.inf)
+    return smallest < largest
+
+
+def _cut_by_patches(grid: Grid, image: ImageShape) -> bool:
+    """As `_has_proportions`, to the cell: both axes round the same way, so a square image has a square grid."""
+    (h, w), (height, width) = grid, image[1:]
+    if h * w < 2 or h > height or w > width:
+        return False
+    rounded_down = max(height / (h + 1), width / (w + 1)) < min(height / h, width / w)
+    rounded_up = max(height / h, width / w) < min(
+        height / (h - 1) if h > 1 else math.inf, width / (w - 1) if w > 1 else math.inf
+    )
+    return rounded_down or rounded_up
+
+
+def _disproportion(grid: Grid, image: ImageShape) -> float:
+    return abs(math.log(grid[0] / grid[1]) - math.log(image.height / image.width))
