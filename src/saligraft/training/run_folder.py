@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
@@ -69,6 +70,8 @@ def load_weights(folder: Path, network: nn.Module) -> None:
         raise ValueError(f"{folder} holds no {MODEL}: not the folder of a finished run")
     try:
         load_model(network, str(path))
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
     except RuntimeError as error:
         raise ValueError(f"{path} does not fit the recipe's network: {error}") from error
 

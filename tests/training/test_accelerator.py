@@ -1,0 +1,79 @@
+"""Precision, trackers and processes."""
+
+from pathlib import Path
+from typing import Any
+
+import accelerate.tracking
+import pytest
+from accelerate.utils import LoggerType
+
+from saligraft.training import Recipe, SilentReporter, accelerator, make_recipe, train
+from saligraft.training.accelerator import make_accelerator, sum_over_processes
+
+
+def test_runs_of_one_process_may_differ_in_precision() -> None:
+    for precision, name in (("fp32", "no"), ("bf16", "bf16"), ("fp32", "no")):
+        recipe = make_recipe({"training": {"precision": precision}})
+        assert make_accelerator(recipe).mixed_precision == name
+
+
+def test_one_process_sums_to_itself() -> None:
+    assert sum_over_processes(make_accelerator(Recipe()), [1.5, 2]) == [1.5, 2]
+
+
+def test_a_batch_must_divide_among_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accelerator.Accelerator, "num_processes", property(lambda _: 3))
+    with pytest.raises(ValueError, match=r"batch_size must be a multiple of the number of processes \(3\), got 64"):
+        make_accelerator(Recipe())
+
+
+def test_an_absent_tracker_is_named(tmp_path: Path) -> None:
+    recipe = make_recipe({"training": {"trackers": ["tensorbord"]}})
+    with pytest.raises(ValueError, match="'tensorbord' is unknown or its package is not installed; installed: "):
+        make_accelerator(recipe, track_in=tmp_path)
+
+
+def test_trackers_need_a_run_folder() -> None:
+    with pytest.raises(ValueError, match="trackers need a run folder"):
+        train(make_recipe({"training": {"trackers": ["tensorboard"]}}))
+
+
+class Notebook(accelerate.tracking.GeneralTracker):
+    """Stands in for TensorBoard, with the same rights and duties."""
+
+    name = "tensorboard"
+    requires_logging_directory = True
+    written: list[Any] = []  # noqa: RUF012  (shared on purpose: Accelerate makes the instance)
+
+    def __init__(self, run_name: str, logging_dir: str | None = None, **_: Any) -> None:
+        super().__init__()
+        self.written.append(("open", run_name, str(logging_dir)))
+
+    @property
+    def tracker(self) -> None:
+        return None
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self.written.append(("settings", values))
+
+    def log(self, values: dict[str, Any], step: int | None, **_: Any) -> None:
+        self.written.append(("log", step, values))
+
+    def finish(self) -> None:
+        self.written.append(("close",))
+
+
+def test_trackers_get_settings_and_every_epoch(
+    tiny_table: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accelerate.tracking, "_available_trackers", [LoggerType.TENSORBOARD])
+    monkeypatch.setitem(accelerate.tracking.LOGGER_TYPE_TO_CLASS, "tensorboard", Notebook)
+    monkeypatch.setattr(Notebook, "written", [])
+    tiny_table["training"]["trackers"] = ["tensorboard"]
+    result = train(make_recipe(tiny_table), tmp_path / "run", reporter=SilentReporter())
+    opened, settings, first, second, closed = Notebook.written
+    assert opened == ("open", "saligraft", str(tmp_path / "run"))
+    assert settings[1]["training.epochs"] == 2
+    assert settings[1]["data.options.size"] == 16
+    assert [first, second] == [("log", line.epoch, line._asdict()) for line in result.metrics]
+    assert closed == ("close",)

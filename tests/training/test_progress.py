@@ -1,0 +1,40 @@
+"""What a run shows."""
+
+import io
+
+from rich.console import Console
+
+from saligraft.training.progress import BarReporter, PlainReporter, make_reporter
+from saligraft.training.results import EpochMetrics, EpochTiming
+
+METRICS = EpochMetrics(2, 0.05, 1.5, 1.25, 40.0, 10.0)
+TIMING = EpochTiming(2, 2.0, 512.3, 0.5)
+
+
+def test_plain_lines_say_all_there_is_to_say() -> None:
+    stream = io.StringIO()
+    reporter = PlainReporter(stream)
+    reporter.start("a run", 10, 3)
+    reporter.step()
+    reporter.epoch(METRICS, TIMING)
+    reporter.close()
+    first, second = stream.getvalue().splitlines()
+    assert first == "a run: 10 epochs of 3 steps"
+    for words in ("epoch  2/10", "lr 0.05", "train loss 1.5000", "top-1 error 40.00 %", "512 images/s", "left 0:00:00"):
+        assert words in second
+
+
+def test_the_bar_counts_steps_and_shows_the_error() -> None:
+    stream = io.StringIO()
+    reporter = BarReporter(Console(file=stream, force_terminal=True, width=100))
+    reporter.start("a run", 2, 3)
+    for _ in range(6):
+        reporter.step()
+    reporter.epoch(METRICS, TIMING)
+    reporter.close()
+    assert reporter.progress.finished
+    assert "epoch 2/2  top-1 error 40.00 %" in stream.getvalue()
+
+
+def test_a_pipe_gets_plain_lines() -> None:
+    assert isinstance(make_reporter(), PlainReporter)

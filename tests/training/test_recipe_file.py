@@ -1,0 +1,173 @@
+"""Recipe files: bases, overrides, bundled ones, and TOML that reads back as it was."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saligraft.networks import build_network
+from saligraft.training import bundled_recipes, dump_recipe, load_recipe
+from saligraft.training.recipe import make_recipe
+from saligraft.training.recipe_file import dump_toml, merge, parse_override
+
+SCALARS = st.one_of(
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.text(st.characters(exclude_categories=["Cs"])),
+)
+TABLES = st.recursive(
+    st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), SCALARS | st.lists(SCALARS), max_size=4),
+    lambda inner: st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), SCALARS | inner, max_size=4),
+    max_leaves=8,
+)
+
+
+def without_empty_tables(table: dict[str, Any]) -> dict[str, Any]:
+    inner = {k: without_empty_tables(v) if isinstance(v, dict) else v for k, v in table.items()}
+    return {k: v for k, v in inner.items() if v != {}}
+
+
+@given(TABLES)
+def test_any_table_reads_back_as_it_was_written(table: dict[str, Any]) -> None:
+    assert tomllib.loads(dump_toml(table)) == without_empty_tables(table)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {},
+        {"title": 'a "title" with \\ and é', "data": {"root": "some/folder"}},
+        {"method": {"name": "saliency-grafting", "options": {"grids": [2, 4]}}, "training": {"copies": 2}},
+        {"schedule": {"name": "step", "milestones": [10, 20.5]}},
+        {"training": {"trackers": ["tensorboard"]}, "optimizer": {"lr": 1e-5}},
+    ],
+)
+def test_a_dumped_recipe_is_the_same_recipe(table: dict[str, Any], tmp_path: Path) -> None:
+    recipe = make_recipe(table)
+    file = tmp_path / "recipe.toml"
+    file.write_text(dump_recipe(recipe), encoding="utf-8")
+    assert load_recipe(file) == recipe
+
+
+def test_a_dumped_recipe_writes_every_setting_out() -> None:
+    table = tomllib.loads(dump_recipe(make_recipe({"method": {"name": "saliency-grafting"}})))
+    assert table["method"]["options"]["temperature"] == 0.2
+    assert table["data"]["options"] == {"size": 32, "per_class": 100, "seed": 0}
+    assert table["training"].keys() == type(make_recipe({}).training).model_fields.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "table"),
+    [
+        ("training.epochs=5", {"training": {"epochs": 5}}),
+        ("optimizer.lr = 1e-3", {"optimizer": {"lr": 1e-3}}),
+        ("data.flip=false", {"data": {"flip": False}}),
+        ("network.name=wrn-10-2", {"network": {"name": "wrn-10-2"}}),
+        ('title="a = b"', {"title": "a = b"}),
+        ("title=a = b", {"title": "a = b"}),
+        ("data.root=2024-01-01", {"data": {"root": "2024-01-01"}}),
+        ("method.options.grids=[2, 4]", {"method": {"options": {"grids": [2, 4]}}}),
+        ("data.root=", {"data": {"root": ""}}),
+    ],
+)
+def test_overrides_are_typed_as_in_toml_with_bare_strings(text: str, table: dict[str, Any]) -> None:
+    assert parse_override(text) == table
+
+
+@pytest.mark.parametrize("text", ["training.epochs", "=3", "training.=3", ""])
+def test_a_malformed_override_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"a setting must read section.key=value"):
+        parse_override(text)
+
+
+def test_merging_is_table_by_table() -> None:
+    base = {"a": {"x": 1, "y": 2}, "b": 3}
+    assert merge(base, {"a": {"y": 5}, "c": 4}) == {"a": {"x": 1, "y": 5}, "b": 3, "c": 4}
+    assert base == {"a": {"x": 1, "y": 2}, "b": 3}
+
+
+def test_another_name_drops_what_the_old_name_s_keys_meant() -> None:
+    base = {
+        "method": {"name": "mixup", "options": {"alpha": 3.0}},
+        "schedule": {"name": "step", "milestones": [1]},
+        "optimizer": {"name": "sgd", "lr": 0.3},
+    }
+    changes = {"method": {"name": "cutmix"}, "schedule": {"name": "cosine"}, "optimizer": {"name": "adam"}}
+    merged = merge(base, changes)
+    assert merged == {
+        "method": {"name": "cutmix"},
+        "schedule": {"name": "cosine"},
+        "optimizer": {"name": "adam", "lr": 0.3},
+    }
+    assert merge(base, {"method": {"name": "mixup"}})["method"]["options"] == {"alpha": 3.0}
+
+
+def test_overrides_apply_names_first_and_later_ones_win(tmp_path: Path) -> None:
+    file = tmp_path / "r.toml"
+    file.write_text('[method]\nname = "mixup"\noptions.alpha = 3.0\n')
+    recipe = load_recipe(file, ["method.options.alpha=0.7", "method.name=cutmix", "seed=1", "seed=2"])
+    assert recipe.method.name == "cutmix"
+    assert recipe.method.options["alpha"] == 0.7
+    assert recipe.seed == 2
+    assert load_recipe(file, ["seed=2"], seed=9).seed == 9
+
+
+def test_extends_says_only_what_differs(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text("seed = 4\n[training]\nepochs = 7\nbatch_size = 8\n")
+    (tmp_path / "middle.toml").write_text('extends = "base"\n[training]\nepochs = 9\n')
+    (tmp_path / "child.toml").write_text('extends = "middle.toml"\n[method]\nname = "mixup"\n')
+    recipe = load_recipe(tmp_path / "child.toml")
+    assert (recipe.seed, recipe.training.epochs, recipe.training.batch_size) == (4, 9, 8)
+    assert recipe.method.name == "mixup"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a = = 3", "r.toml is not valid TOML: .*line 1"),
+        ('extends = "nowhere"', "no recipe file or bundled recipe 'nowhere'; bundled recipes: .*shapes-wrn-10-2"),
+        ("extends = 3", "extends must name a recipe, got 3"),
+        ('extends = "r.toml"', "extends itself"),
+    ],
+)
+def test_bad_files_are_named(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        load_recipe(tmp_path / "r.toml")
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"r.toml is not valid TOML"):
+        load_recipe(tmp_path / "r.toml")
+
+
+def test_an_unknown_name_lists_the_bundled_recipes() -> None:
+    with pytest.raises(ValueError, match=r"'imagenet'; bundled recipes: .*shapes-wrn-10-2-saliency-grafting"):
+        load_recipe("imagenet")
+
+
+@pytest.mark.parametrize("name", bundled_recipes())
+def test_bundled_recipes_load_build_and_open_with_their_command(name: str) -> None:
+    recipe = load_recipe(name)
+    build_network(recipe.network.name, 10, **recipe.network.options)
+    opening = [
+        line for line in bundled_recipes()[name].read_text(encoding="utf-8").splitlines()[:8] if line.startswith("#")
+    ]
+    assert any(f"saligraft train {name}" in line for line in opening)
+    assert any("Time:" in line for line in opening)
+    assert recipe.title
+
+
+def test_recipes_of_one_base_differ_in_the_method_alone() -> None:
+    base = load_recipe("shapes-wrn-10-2").model_dump()
+    for name in bundled_recipes():
+        if name.startswith("shapes-wrn-10-2-"):
+            other = load_recipe(name).model_dump()
+            different = {key for key in base if base[key] != other[key]}
+            assert different <= {"title", "paper", "method", "training"}
+            assert {k for k in base["training"] if base["training"][k] != other["training"][k]} <= {"warmup_epochs"}

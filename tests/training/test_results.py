@@ -1,0 +1,23 @@
+"""The summary of a run."""
+
+import pytest
+
+from saligraft.training.recipe import Recipe
+from saligraft.training.results import EpochMetrics, summarize
+
+
+def lines(errors: list[float]) -> list[EpochMetrics]:
+    return [EpochMetrics(i + 1, 0.1, 1.0, 2.0 + i, error, error / 2) for i, error in enumerate(errors)]
+
+
+def test_best_last_ten_and_final_are_all_there() -> None:
+    summary = summarize(Recipe(seed=5), lines([50.0, 10.0, *range(30, 42)]), parameters=7)
+    assert summary["top1_error"] == {"best": 10.0, "last10_mean": pytest.approx(36.5), "final": 41}
+    assert summary["top5_error"]["best"] == 5.0
+    assert summary["test_loss"] == 15.0
+    assert (summary["epochs"], summary["parameters"], summary["seed"]) == (14, 7, 5)
+    assert (summary["method"], summary["data"], summary["network"]) == ("none", "shapes", "wrn-10-2")
+
+
+def test_a_short_run_averages_what_it_has() -> None:
+    assert summarize(Recipe(), lines([40.0, 20.0]), 1)["top1_error"]["last10_mean"] == 30.0

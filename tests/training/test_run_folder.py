@@ -1,0 +1,77 @@
+"""The run folder: made once, never overwritten unasked."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from saligraft.training.recipe import Recipe
+from saligraft.training.recipe_file import load_recipe
+from saligraft.training.results import EpochMetrics, EpochTiming
+from saligraft.training.run_folder import RunFolder, load_weights
+
+METRICS = EpochMetrics(1, 0.1, 1.5, 1.25, 40.0, 10.0)
+TIMING = EpochTiming(1, 2.0, 50.0, 0.5)
+
+
+def test_a_folder_holds_what_was_written(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "a" / "b")
+    recipe = Recipe(title="x", seed=4)
+    folder.start(recipe, torch.device("cpu"), processes=1)
+    folder.add_epoch(METRICS, TIMING)
+    folder.add_epoch(METRICS._replace(epoch=2), TIMING)
+    network = nn.Conv2d(1, 2, 3).to(memory_format=torch.channels_last)
+    folder.finish({"seed": 4}, network)
+
+    assert load_recipe(folder.path / "recipe.toml") == recipe
+    metrics = [json.loads(line) for line in (folder.path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in metrics] == [1, 2]
+    assert metrics[0] == METRICS._asdict()
+    machine, *epochs = [json.loads(line) for line in (folder.path / "timing.jsonl").read_text().splitlines()]
+    assert machine["machine"]["threads"] == torch.get_num_threads()
+    assert epochs[0] == TIMING._asdict()
+    assert json.loads((folder.path / "result.json").read_text()) == {"seed": 4}
+
+    other = nn.Conv2d(1, 2, 3)
+    load_weights(folder.path, other)
+    assert torch.equal(other.weight, network.weight)
+
+
+def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="is not empty"):
+        RunFolder.create(tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_overwriting_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("notes.txt", "metrics.jsonl", "result.json"):
+        (tmp_path / name).write_text("old")
+    RunFolder.create(tmp_path, overwrite=True)
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    with pytest.raises(ValueError, match="run is a file"):
+        RunFolder.create(tmp_path / "run")
+
+
+def test_a_number_that_json_cannot_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        RunFolder.create(tmp_path / "a").add_epoch(METRICS._replace(train_loss=float("nan")), TIMING)
+
+
+def test_weights_that_are_missing_or_do_not_fit_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"holds no model.safetensors"):
+        load_weights(tmp_path, nn.Linear(2, 2))
+    RunFolder(tmp_path).finish({}, nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="does not fit the recipe's network"):
+        load_weights(tmp_path, nn.Linear(3, 3))
+    with pytest.raises(ValueError, match="does not fit the recipe's network"):
+        load_weights(tmp_path, nn.Sequential(nn.Linear(2, 2)))
+    (tmp_path / "model.safetensors").write_bytes(b"rubbish")
+    with pytest.raises(ValueError, match=r"model.safetensors is damaged"):
+        load_weights(tmp_path, nn.Linear(2, 2))

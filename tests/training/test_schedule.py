@@ -1,0 +1,52 @@
+"""Schedules at their ends, against torch's own, and within their bounds."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saligraft.training import schedule
+
+
+def test_step_falls_at_each_milestone_and_not_before() -> None:
+    factors = [schedule.step(epoch, 400, milestones=(200, 300), decay=0.1) for epoch in (0, 199.99, 200, 299.9, 300)]
+    assert factors == pytest.approx([1, 1, 0.1, 0.1, 0.01])
+
+
+def test_cosine_equals_torch_at_every_step() -> None:
+    epochs, steps = 3, 7
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    reference = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs * steps, eta_min=0.05)
+    for number in range(epochs * steps):
+        ours = schedule.cosine(number / steps, epochs, final=0.05)
+        assert ours == pytest.approx(reference.get_last_lr()[0], abs=1e-9)
+        optimizer.step()
+        reference.step()
+
+
+def test_one_cycle_starts_peaks_and_ends_where_told() -> None:
+    shape = {"start": 0.04, "peak": 0.25, "final": 0.001}
+    assert schedule.one_cycle(0, 40, **shape) == pytest.approx(0.04)
+    assert schedule.one_cycle(10, 40, **shape) == pytest.approx(1.0)
+    assert schedule.one_cycle(40, 40, **shape) == pytest.approx(0.001)
+    rising = [schedule.one_cycle(epoch, 40, **shape) for epoch in range(11)]
+    falling = [schedule.one_cycle(epoch, 40, **shape) for epoch in range(10, 41)]
+    assert rising == sorted(rising)
+    assert falling == sorted(falling, reverse=True)
+
+
+def test_warm_up_is_linear_and_then_over() -> None:
+    factors = [schedule.warm_up(epoch, length=5, start=0.1) for epoch in (0, 2.5, 5, 100)]
+    assert factors == pytest.approx([0.1, 0.55, 1, 1])
+    assert schedule.warm_up(0, length=0, start=0.1) == 1
+
+
+@given(progress=st.floats(0, 1), peak=st.floats(0.01, 0.99), low=st.floats(0, 1))
+def test_factors_stay_between_their_ends(progress: float, peak: float, low: float) -> None:
+    epochs = 10
+    for factor in (
+        schedule.cosine(progress * epochs, epochs, final=low),
+        schedule.one_cycle(progress * epochs, epochs, start=low, peak=peak, final=low),
+        schedule.warm_up(progress * epochs, length=5, start=low),
+    ):
+        assert low - 1e-9 <= factor <= 1 + 1e-9

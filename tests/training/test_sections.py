@@ -1,0 +1,91 @@
+"""Sections: defaults, meanings, and what they refuse."""
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from saligraft.methods import METHODS
+from saligraft.training import sections
+from saligraft.training.recipe import Recipe
+
+ALL_SECTIONS = [
+    Recipe,
+    sections.DataSection,
+    sections.NetworkSection,
+    sections.MethodSection,
+    sections.TrainingSection,
+    sections.OptimizerSection,
+    *sections.SCHEDULES.values(),
+]
+
+
+@pytest.mark.parametrize("section", ALL_SECTIONS, ids=lambda section: section.__name__)
+def test_every_field_says_what_it_means(section: type[sections.Section]) -> None:
+    for name, field in section.model_fields.items():
+        is_section = section is Recipe and name in ("data", "network", "method", "training", "optimizer", "schedule")
+        assert is_section or field.description, name
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_gets_all_its_options_written_out(name: str) -> None:
+    section = sections.MethodSection(name=name)
+    assert section.build() == METHODS[name]()
+    assert section.options == asdict(METHODS[name]())
+
+
+def test_plain_training_has_no_method() -> None:
+    assert sections.MethodSection().build() is None
+
+
+def test_data_options_are_completed_with_the_data_set_s_defaults() -> None:
+    assert sections.DataSection(options={"per_class": 7}).options == {"size": 32, "per_class": 7, "seed": 0}
+
+
+def test_arrays_become_tuples() -> None:
+    section = sections.MethodSection(name="saliency-grafting", options={"grids": [2, 4]})
+    assert section.build().grids == (2, 4)
+    assert sections.StepSchedule(name="step", milestones=[1, 2]).milestones == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("section", "table", "message"),
+    [
+        (sections.DataSection, {"nmae": "shapes"}, "unknown key 'nmae'; valid: name, root, options, pad, flip"),
+        (sections.DataSection, {"name": "shape"}, "unknown data set 'shape'; valid: shapes"),
+        (
+            sections.DataSection,
+            {"options": {"sise": 3}},
+            "data set shapes has no option 'sise'; valid: size, per_class",
+        ),
+        (sections.MethodSection, {"name": "cutmx"}, "unknown method 'cutmx'; valid: none, mixup, cutmix, saliency-gr"),
+        (
+            sections.MethodSection,
+            {"name": "mixup", "options": {"T": 1}},
+            "method mixup has no option 'T'; valid: .*alpha",
+        ),
+        (sections.MethodSection, {"options": {"alpha": 1}}, r"method none has no option 'alpha'; valid: \(none\)"),
+        (sections.MethodSection, {"name": "mixup", "options": {"alpha": -1}}, "alpha must be"),
+        (sections.MethodSection, {"name": "mixup", "options": {"alpha": "a"}}, "alpha must be a number, got str"),
+        (sections.TrainingSection, {"epochs": "3"}, "valid integer"),
+        (sections.TrainingSection, {"epochs": 0}, "greater than or equal to 1"),
+        (sections.TrainingSection, {"precision": "int8"}, "'fp32', 'bf16' or 'fp16'"),
+        (sections.OptimizerSection, {"lr": 0}, "greater than 0"),
+        (sections.OptimizerSection, {"lr": float("nan")}, "finite"),
+        (sections.OptimizerSection, {"name": "adam", "nesterov": True}, "nesterov needs name 'sgd'"),
+        (sections.OptimizerSection, {"betas": [0.9, 1.0]}, r"betas must lie in \[0, 1\), got \[0.9, 1.0\]"),
+        (sections.StepSchedule, {"name": "step"}, "milestones"),
+        (sections.OneCycleSchedule, {"name": "one-cycle", "peak": 1.0}, "less than 1"),
+    ],
+)
+def test_bad_settings_are_refused(section: type[sections.Section], table: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        section(**table)
+
+
+def test_schedules_are_named_as_they_are_looked_up() -> None:
+    required = {"step": {"milestones": [5]}}
+    for name, schedule in sections.SCHEDULES.items():
+        section = schedule(name=name, warmup_epochs=2, warmup_start=0.5, **required.get(name, {}))
+        assert section.factor(1.0, 10) == pytest.approx(0.75 * section.shape(1.0, 10))
