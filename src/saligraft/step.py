@@ -152,10 +152,10 @@ def _loss_weights(weights: Sequence[float] | None, copies: int) -> tuple[float, 
 
 
 def _check_two_passes(model: nn.Module) -> None:
-    """DistributedDataParallel overwrites the buffers at each pass, also those the first pass's backward still needs."""
-    wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
-    if wrapped and model.broadcast_buffers and any(True for _ in model.buffers()):
+    """Before torch 2.13 DDP's copy of the buffers at each pass made the backward of the pass before it fail."""
+    old = torch.__version__ < "2.13"  # fails on 2.4, works on 2.13
+    if old and isinstance(model, nn.parallel.DistributedDataParallel) and model.broadcast_buffers:
         raise ValueError(
-            "model must be wrapped with DistributedDataParallel(..., broadcast_buffers=False) to make two passes a "
-            "step, got broadcast_buffers=True"
+            "model must be wrapped by DistributedDataParallel(..., broadcast_buffers=False) on torch older than 2.13, "
+            f"since a step makes two passes; got broadcast_buffers=True on torch {torch.__version__}"
         )
