@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 EXTENT = 1.75  # the tables cover [-EXTENT, EXTENT]²; no outline of unit-disc area below reaches past REACH
-REACH = 1.55
-RESOLUTION = 192  # samples per side of a table: an outline spans about 110 of them
+REACH = 1.6
+RESOLUTION = 160  # samples per side of a table: an outline spans about 100 of them
 ROUNDING = 0.06  # radius of the softened outer corners, in radii of the equal-area disc
 
 
@@ -25,9 +25,9 @@ def _circle(radius: float = 1.0, centre: float = 0.0, start: float = 0.0, stop: 
     return torch.stack([centre + radius * angle.cos(), radius * angle.sin()], dim=1)
 
 
-def _regular(corners: int, inner: float = 1.0) -> Tensor:
-    """A regular polygon; with `inner`, a star whose every second corner lies at that radius."""
-    angle = torch.arange(corners, dtype=torch.float64) * (2 * math.pi / corners)
+def _regular(corners: int, inner: float = 1.0, start: float = -0.25) -> Tensor:
+    """A regular polygon with a corner at `start`, in turns; with `inner`, a star: every second corner at that radius."""
+    angle = 2 * math.pi * (start + torch.arange(corners, dtype=torch.float64) / corners)
     radius = torch.where(torch.arange(corners) % 2 == 0, 1.0, inner)
     return torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1)
 
@@ -58,16 +58,16 @@ def _heart() -> Tensor:
 
 
 def _arrow() -> Tensor:
-    upper = [(1.0, 0.0), (0.05, 0.85), (0.05, 0.33), (-0.95, 0.33)]
-    lower = [(x, -y) for x, y in reversed(upper[1:])]
-    return torch.tensor(upper + lower, dtype=torch.float64)
+    right = [(0.0, -1.0), (0.85, -0.05), (0.33, -0.05), (0.33, 0.95)]
+    left = [(-x, y) for x, y in reversed(right[1:])]
+    return torch.tensor(right + left, dtype=torch.float64)
 
 
 # Alike on purpose: disc and hexagon and square, ring and crescent, arrow and triangle, star and cross.
 OUTLINES: dict[str, Callable[[], list[Tensor]]] = {
     "disc": lambda: [_circle()],
     "hexagon": lambda: [_regular(6)],
-    "square": lambda: [_regular(4)],
+    "square": lambda: [_regular(4, start=0.125)],
     "triangle": lambda: [_regular(3)],
     "star": lambda: [_regular(10, inner=0.48)],
     "cross": lambda: [_cross()],
@@ -104,11 +104,11 @@ def _table(contours: list[Tensor]) -> Tensor:
     """Rounded, centred, equal-area distance table of one outline, (R,R) float32."""
     reach = max(float(contour.norm(dim=1).max()) for contour in contours)
     contours = [contour / reach for contour in contours]
-    coarse = _grid(RESOLUTION // 2)
-    inside = polygon_distance(contours, coarse) < ROUNDING
-    centre = coarse[inside].mean(0)
-    cell = (2 * EXTENT / (RESOLUTION // 2 - 1)) ** 2
-    scale = math.sqrt(math.pi / (float(inside.sum()) * cell))
+    coarse, side = _grid(RESOLUTION // 2), 2 * EXTENT / (RESOLUTION // 2 - 1)
+    # Samples on the rim count in part: whole ones would misjudge outlines whose sides run along the grid.
+    share = (0.5 - (polygon_distance(contours, coarse) - ROUNDING) / side).clamp(0, 1)
+    centre = (coarse * share[:, None]).sum(0) / share.sum()
+    scale = math.sqrt(math.pi / (float(share.sum()) * side**2))
     distance = scale * (polygon_distance(contours, _grid(RESOLUTION) / scale + centre) - ROUNDING)
     return distance.reshape(RESOLUTION, RESOLUTION).float()
 
@@ -119,10 +119,11 @@ def distance_tables() -> Tensor:
     return torch.stack([_table(contours()) for contours in OUTLINES.values()])
 
 
-def outline_distance(outline: Tensor, points: Tensor) -> Tensor:
-    """Signed distance of points (B,H,W,2) in the outline's own frame to outline (B,) of each image: (B,H,W).
+def outline_distance(outline: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Signed distance (B,H,W) of places x, y (B,H,W) in the outline's own frame to outline (B,) of each image.
 
     Outside the table the distance is too small, but positive: no outline comes near the table's rim.
     """
     tables = distance_tables()[outline].unsqueeze(1)
-    return F.grid_sample(tables, points / EXTENT, padding_mode="border", align_corners=True).squeeze(1)
+    places = torch.stack([x, y], dim=-1) / EXTENT
+    return F.grid_sample(tables, places, padding_mode="border", align_corners=True).squeeze(1)

@@ -19,10 +19,12 @@ from saligraft.data.shapes.textures import COLUMNS as TEXTURE_COLUMNS
 from saligraft.data.shapes.textures import texture
 
 SUPERSAMPLING = 2
-BEHIND, BEFORE = 6, 2  # pieces of clutter behind the object and before it
+TURN = 0.08  # most that an object is turned to either side, in turns
 STRETCH = 1.15  # most that an object is longer along some axis
-BARS, BLOBS, FRAGMENTS = 0.30, 0.55, 0.80  # shares of the kinds, summed up; the rest stays away
-_PIECE_COLUMNS = 11  # kind, outline, place (2), angle, size, slenderness, cut, and the colour (3)
+BEHIND = ("solid", "fragment", "solid", "solid")  # clutter from back to front: a solid is a bar or a blob
+BEFORE = ("fragment", "solid")  # what may hide a part of the object
+PRESENT = 0.7  # probability that a piece of clutter is there at all
+_PIECE_COLUMNS = 12  # presence, kind, outline, place (2), angle, size, slenderness, cut, and the colour (3)
 
 COLUMNS: dict[str, int] = {  # uniforms per image, by what they decide
     "pose": 7,
@@ -30,8 +32,21 @@ COLUMNS: dict[str, int] = {  # uniforms per image, by what they decide
     "ground": TEXTURE_COLUMNS,
     "fill": TEXTURE_COLUMNS,
     "light": 2,
-    "pieces": (BEHIND + BEFORE) * _PIECE_COLUMNS,
+    "pieces": len(BEHIND + BEFORE) * _PIECE_COLUMNS,
 }
+
+
+class Frame(NamedTuple):
+    """The samples' coordinates, x (w,) and y (h,), and the space between them."""
+
+    x: Tensor
+    y: Tensor
+    spacing: float
+
+    @property
+    def half(self) -> Tensor:
+        """Half the frame's width and height, (2,); the smaller is 1."""
+        return torch.tensor([len(self.x), len(self.y)]) * (self.spacing / 2)
 
 
 class Pose(NamedTuple):
@@ -48,51 +63,48 @@ def render(outline: Tensor, draws: Tensor, size: tuple[int, int]) -> tuple[Tenso
     `outline` (B,) picks the object; `draws` (B, sum of COLUMNS) are uniforms that decide all else.
     """
     part = dict(zip(COLUMNS, draws.split(list(COLUMNS.values()), dim=1), strict=True))
-    points, spacing = frame_points(size)
-    aspect = points.abs().amax((0, 1))
-    pose = draw_pose(part["pose"], aspect)
-    pieces = part["pieces"].unflatten(1, (BEHIND + BEFORE, _PIECE_COLUMNS))
+    frame = make_frame(size)
+    pose = draw_pose(part["pose"], frame.half)
+    pieces = part["pieces"].unflatten(1, (len(BEHIND + BEFORE), _PIECE_COLUMNS))
     palette = draw_palette(part["palette"], pieces[..., -3:])
-    light = _light(part["light"], points)
-    cover = _piece_cover(pieces, pose, points, spacing)
+    covers = _piece_covers(pieces, pose, frame)
+    light = _light(part["light"], frame)
+    clutter = palette.clutter[..., None, None] * (1 + light[:, None])
 
-    local = _transform(pose.inverse, points - pose.centre[:, None, None])
-    distance = outline_distance(outline, local) * pose.radius[:, None, None]
-    visible = _cover(distance, spacing)
-
-    canvas = _blend(palette.ground, palette.ground_accent, texture(part["ground"], points))
+    canvas = _blend(palette.ground, palette.ground_accent, texture(part["ground"], frame.x, frame.y))
     canvas = canvas * (1 + 0.5 * light)
-    for i in range(BEHIND):
-        canvas = _over(canvas, palette.clutter[:, i, :, None, None] * (1 + light), cover[i])
-    fill = _blend(palette.fill, palette.fill_accent, texture(part["fill"], points)) * (1 + 2 * light)
+    for i in range(len(BEHIND)):
+        canvas = _over(canvas, clutter[:, i], covers[i])
+    fill = _blend(palette.fill, palette.fill_accent, texture(part["fill"], frame.x, frame.y)) * (1 + 2 * light)
+    distance = outline_distance(outline, *_local(pose.inverse, pose.centre, frame)) * pose.radius[:, None, None]
+    visible = _cover(distance, frame)
     canvas = _over(canvas, fill, visible)
-    for i in range(BEHIND, BEHIND + BEFORE):
-        canvas = _over(canvas, palette.clutter[:, i, :, None, None] * (1 + light), cover[i])
-        visible = visible * (1 - cover[i])
-    shrink = SUPERSAMPLING
-    return F.avg_pool2d(canvas.clamp(0, 1), shrink), F.avg_pool2d(visible[:, None], shrink).squeeze(1)
+    for i in range(len(BEHIND), len(covers)):
+        canvas = _over(canvas, clutter[:, i], covers[i])
+        visible = visible * (1 - covers[i])
+    pooled = F.avg_pool2d(torch.cat([canvas.clamp(0, 1), visible[:, None]], dim=1), SUPERSAMPLING)
+    return pooled[:, :3], pooled[:, 3]
 
 
-def frame_points(size: tuple[int, int]) -> tuple[Tensor, float]:
-    """Samples of the frame, (h,w,2) as x y, and the space between them."""
+def make_frame(size: tuple[int, int]) -> Frame:
+    """The frame of an image of size (H, W)."""
     height, width = (SUPERSAMPLING * side for side in size)
     spacing = 2 / min(height, width)
-    y = (torch.arange(height) - (height - 1) / 2) * spacing
-    x = (torch.arange(width) - (width - 1) / 2) * spacing
-    return torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1), spacing
+    x, y = ((torch.arange(count) - (count - 1) / 2) * spacing for count in (width, height))
+    return Frame(x, y, spacing)
 
 
-def draw_pose(draws: Tensor, aspect: Tensor) -> Pose:
+def draw_pose(draws: Tensor, half: Tensor) -> Pose:
     """Scale, turn, stretch and place the object from uniforms (B,7), whole within the frame whatever its class."""
     scale, x, y, turn, stretch, axis, mirror = draws.unbind(-1)
-    radius = 0.34 + 0.18 * scale
+    radius = 0.38 + 0.16 * scale
     stretch = 1 + (STRETCH - 1) * stretch  # longer by this along `axis`, shorter across: the area stays
-    room = (aspect - 0.02 - (radius * REACH * STRETCH)[:, None]).clamp(min=0)
+    room = (half - 0.02 - (radius * REACH * STRETCH)[:, None]).clamp(min=0)
     centre = (2 * torch.stack([x, y], dim=-1) - 1) * room
     squeeze = torch.diag_embed(torch.stack([1 / stretch, stretch], dim=-1))
     axes = _rotation(axis)
-    flip = torch.diag_embed(torch.stack([torch.ones_like(mirror), torch.where(mirror < 0.5, -1.0, 1.0)], dim=-1))
-    inverse = flip @ _rotation(turn) @ axes @ squeeze @ axes.mT / radius[:, None, None]
+    flip = torch.diag_embed(torch.stack([torch.where(mirror < 0.5, -1.0, 1.0), torch.ones_like(mirror)], dim=-1))
+    inverse = flip @ _rotation(TURN * (2 * turn - 1)) @ axes @ squeeze @ axes.mT / radius[:, None, None]
     return Pose(centre, radius, inverse)
 
 
@@ -103,62 +115,64 @@ def _rotation(turns: Tensor) -> Tensor:
     return torch.stack([cos, -sin, sin, cos], dim=-1).unflatten(-1, (2, 2))
 
 
-def _transform(matrix: Tensor, points: Tensor) -> Tensor:
-    """Matrices (B,2,2) applied to points (B,h,w,2)."""
-    return (points.flatten(1, 2) @ matrix.mT).unflatten(1, points.shape[1:3])
+def _local(matrix: Tensor, centre: Tensor, frame: Frame) -> tuple[Tensor, Tensor]:
+    """The samples' x and y, (B,h,w) each, in frames given by maps (B,2,2) about centres (B,2)."""
+    x = (frame.x - centre[:, :1])[:, None, :]
+    y = (frame.y - centre[:, 1:])[:, :, None]
+    m = matrix[..., None, None]
+    return m[:, 0, 0] * x + m[:, 0, 1] * y, m[:, 1, 0] * x + m[:, 1, 1] * y
 
 
-def _piece_cover(pieces: Tensor, pose: Pose, points: Tensor, spacing: float) -> list[Tensor]:
-    """Cover, P times (B,h,w), of the clutter: bars, blobs and fragments of any outline, drawn without regard to the class.
+def _piece_covers(pieces: Tensor, pose: Pose, frame: Frame) -> list[Tensor]:
+    """Cover (B,h,w) of each piece of clutter: bars, blobs and fragments of any outline, whatever the class is.
 
     Pieces behind lie anywhere. Pieces before straddle the object's rim and are slim or small against it,
     so that most of it stays visible.
     """
-    kind, outline, x, y, turn, size, slender, cut = pieces[..., :-3].unbind(-1)
-    anywhere = (2 * torch.stack([x, y], dim=-1) - 1) * points.abs().amax((0, 1))
-    reach = pose.radius[:, None] * (0.55 + 0.6 * y)
-    rim = pose.centre[:, None] + reach[..., None] * _rotation(x)[..., 0]
-    before = torch.arange(BEHIND + BEFORE) >= BEHIND
-    centre = torch.where(before[:, None], rim, anywhere)
-
-    bar = torch.stack([0.3 + 0.5 * size, 0.035 + 0.06 * slender], dim=-1)
-    blob = (0.10 + 0.10 * size)[..., None] * torch.stack([1 + 0.5 * slender, 1 - 0.3 * slender], dim=-1)
-    half = torch.where((kind < BARS)[..., None], bar, blob)
     covers = []
-    for i in range(BEHIND + BEFORE):  # one at a time: their samples then stay in the processor's cache
-        local = _transform(_rotation(turn[:, i]), points - centre[:, i, None, None])
-        fragment = _fragment_distance(local, outline[:, i], 0.15 + 0.10 * size[:, i], cut[:, i])
-        share = kind[:, i, None, None]
-        distance = torch.where(share < BLOBS, _box_distance(local, half[:, i]), fragment)
-        covers.append(torch.where(share < FRAGMENTS, _cover(distance, spacing), 0.0))
+    for i, kind in enumerate(BEHIND + BEFORE):
+        u = pieces[:, i].unbind(-1)
+        if i < len(BEHIND):
+            centre = (2 * pieces[:, i, 3:5] - 1) * frame.half
+        else:
+            centre = pose.centre + (pose.radius * (0.55 + 0.6 * u[4]))[:, None] * _rotation(u[3])[..., 0]
+        x, y = _local(_rotation(u[5]), centre, frame)
+        if kind == "fragment":
+            distance = _fragment_distance(x, y, u[2], 0.15 + 0.10 * u[6], u[8])
+        else:
+            bar = torch.stack([0.3 + 0.5 * u[6], 0.035 + 0.06 * u[7]])
+            blob = (0.10 + 0.10 * u[6]) * torch.stack([1 + 0.5 * u[7], 1 - 0.3 * u[7]])
+            distance = _box_distance(x, y, torch.where(u[1] < 0.5, bar, blob))
+        covers.append(torch.where(u[0][:, None, None] < PRESENT, _cover(distance, frame), 0.0))
     return covers
 
 
-def _fragment_distance(local: Tensor, outline: Tensor, radius: Tensor, cut: Tensor) -> Tensor:
+def _fragment_distance(x: Tensor, y: Tensor, outline: Tensor, radius: Tensor, cut: Tensor) -> Tensor:
     """An outline picked by a uniform (B,) and cut by a straight line, so that it is of no class: (B,h,w)."""
-    unit = local / radius[:, None, None, None]
-    whole = outline_distance((outline * len(OUTLINES)).long(), unit)
-    line = unit[..., 0] - (0.5 * cut - 0.2)[:, None, None]
-    return torch.maximum(whole, line) * radius[:, None, None]
+    radius = radius[:, None, None]
+    x, y = x / radius, y / radius
+    whole = outline_distance((outline * len(OUTLINES)).long(), x, y)
+    return torch.maximum(whole, x - (0.5 * cut - 0.2)[:, None, None]) * radius
 
 
-def _box_distance(local: Tensor, half: Tensor) -> Tensor:
-    """Signed distance (B,h,w) to a box of half sides (B,2) whose ends are round."""
-    radius = half.amin(-1)[:, None, None]
-    x, y = (local.abs() - half[:, None, None]).unbind(-1)
-    x, y = x + radius, y + radius
+def _box_distance(x: Tensor, y: Tensor, half: Tensor) -> Tensor:
+    """Signed distance (B,h,w) to a box of half sides (2,B) whose ends are round."""
+    radius = half.amin(0)[:, None, None]
+    x = x.abs() - (half[0][:, None, None] - radius)
+    y = y.abs() - (half[1][:, None, None] - radius)
     return torch.hypot(x.clamp(min=0), y.clamp(min=0)) + torch.maximum(x, y).clamp(max=0) - radius
 
 
-def _light(draws: Tensor, points: Tensor) -> Tensor:
+def _light(draws: Tensor, frame: Frame) -> Tensor:
     """Soft light from one side, (B,1,h,w), about zero: it shades ground, clutter and object alike."""
     towards = _rotation(draws[:, 0])[..., 0] * (0.05 + 0.09 * draws[:, 1:])
-    return torch.einsum("bj,hwj->bhw", towards, points).unsqueeze(1)
+    towards = towards[..., None, None]
+    return (towards[:, 0] * frame.x + towards[:, 1] * frame.y[:, None]).unsqueeze(1)
 
 
-def _cover(distance: Tensor, spacing: float) -> Tensor:
+def _cover(distance: Tensor, frame: Frame) -> Tensor:
     """Share of a sample inside an outline at this signed distance."""
-    return (0.5 - distance / spacing).clamp(0, 1)
+    return (0.5 - distance / frame.spacing).clamp(0, 1)
 
 
 def _blend(first: Tensor, second: Tensor, field: Tensor) -> Tensor:

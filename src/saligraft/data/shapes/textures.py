@@ -16,12 +16,12 @@ _FORM = 6 + len(LATTICES)  # kind, angle, frequency, phase, sharpness, warp, and
 COLUMNS = _FORM + sum(side * side for side in LATTICES)  # uniforms per texture
 
 
-def texture(draws: Tensor, points: Tensor) -> Tensor:
-    """A field in [0,1], (B,H,W), from uniforms (B,COLUMNS) at points (H,W,2); the frame's shorter side is [-1,1]."""
+def texture(draws: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """A field in [0,1], (B,H,W), from uniforms (B,COLUMNS) at x (W,) and y (H,); the shorter side is [-1,1]."""
     form = draws[:, :_FORM, None, None].unbind(1)
-    noise = _noise(draws[:, _FORM:], torch.stack(form[6:], dim=1), points.shape[:2])
+    noise = _noise(draws[:, _FORM:], torch.stack(form[6:], dim=1), (len(y), len(x)))
     angle, frequency = 2 * math.pi * form[1], 4.5 + 8.5 * form[2]
-    x, y = points.unbind(-1)
+    y = y[:, None]
     along, across = x * angle.cos() + y * angle.sin(), y * angle.cos() - x * angle.sin()
     warp = 1.2 * form[5] ** 2 * noise
     u = frequency * along + 2 * math.pi * form[3] + warp
