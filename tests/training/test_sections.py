@@ -89,3 +89,18 @@ def test_schedules_are_named_as_they_are_looked_up() -> None:
     for name, schedule in sections.SCHEDULES.items():
         section = schedule(name=name, warmup_epochs=2, warmup_start=0.5, **required.get(name, {}))
         assert section.factor(1.0, 10) == pytest.approx(0.75 * section.shape(1.0, 10))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"name": "wrn-11-2"}, r"depth must be 6n \+ 4"),
+        ({"name": "wrn-10-1", "options": {"width": 3}}, "wrn-10-1 has no option 'width'; valid: dropout"),
+        ({"name": "torchvision:resnet18", "options": {"nothing": 1}}, "nothing"),
+    ],
+)
+def test_a_network_that_cannot_be_built_is_refused_before_any_data_is_loaded(
+    table: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValidationError, match=message):
+        sections.NetworkSection(**table)

@@ -20,6 +20,7 @@ from saligraft.cli.show import show
 from saligraft.cli.train import train
 
 TRACEBACK_VARIABLE = "SALIGRAFT_TRACEBACK"
+INTERRUPTED = 130  # 128 + SIGINT, as shells count it
 
 app = typer.Typer(
     name="saligraft",
@@ -94,10 +95,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         code = app(arguments, prog_name="saligraft", standalone_mode=False)
+        if code == INTERRUPTED:  # how some versions of typer hand on a Ctrl-C, others raise Abort
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except (KeyboardInterrupt, typer.Abort):
         print("saligraft: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader (`| head`) has gone: point stdout at nothing, or Python complains again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -75,10 +75,12 @@ def train(
         raise ValueError("training.trackers need a run folder to write to, got out=None")
     path = None if out is None else Path(out)
     accelerator = make_accelerator(recipe, track_in=path)
-    folder = _open_folder(recipe, path, accelerator, overwrite)
+    folder = RunFolder.create(path, overwrite=overwrite) if path and accelerator.is_main_process else None
     shown = (reporter or make_reporter()) if accelerator.is_main_process else SilentReporter()
     with _leaving_random_state_alone():
         session = prepare(recipe, accelerator)
+        if folder is not None:  # only now: a mistake in the data's settings leaves the folder empty
+            folder.start(recipe, accelerator.device, accelerator.num_processes)
         metrics, timing = _run_epochs(session, folder, shown)
     parameters = sum(parameter.numel() for parameter in session.network.parameters())
     summary = summarize(recipe, metrics, parameters)
@@ -213,14 +215,6 @@ def seed_step(session: Session, number: int) -> None:
     place = (session.recipe.seed, number, session.accelerator.process_index)
     session.generator.manual_seed(key(*place, MIXING))
     torch.manual_seed(key(*place, LAYERS))
-
-
-def _open_folder(recipe: Recipe, path: Path | None, accelerator: Accelerator, overwrite: bool) -> RunFolder | None:
-    if path is None or not accelerator.is_main_process:
-        return None
-    folder = RunFolder.create(path, overwrite=overwrite)
-    folder.start(recipe, accelerator.device, accelerator.num_processes)
-    return folder
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ SUFFIX = ".toml"
 def bundled_recipes() -> dict[str, Path]:
     """Name → file of the recipes that come with the package."""
     folder = Path(str(resources.files("saligraft"))) / "recipes"
-    return {file.stem: file for file in sorted(folder.glob(f"*{SUFFIX}"))}
+    return {file.stem: file for file in sorted(folder.glob(f"*{SUFFIX}"), key=lambda file: file.stem)}
 
 
 def load_recipe(path_or_name: str | Path, overrides: Iterable[str] = (), seed: int | None = None) -> Recipe:

@@ -4,10 +4,12 @@ import inspect
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, Literal, Self
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from saligraft import data as datasets
 from saligraft.methods import METHODS
+from saligraft.networks import build_network
 from saligraft.training import schedule as shapes
 
 NO_METHOD = "none"
@@ -70,6 +72,17 @@ class NetworkSection(Section):
     """A network of `saligraft list networks`."""
     options: dict[str, Any] = {}
     """Options of the network, such as dropout of a Wide ResNet."""
+
+    @model_validator(mode="after")
+    def _can_be_built(self) -> Self:
+        if self.options.get("pretrained"):  # checking must not download
+            return self
+        try:
+            with torch.device("meta"):  # shapes without memory: a mistake shows before any data is loaded
+                build_network(self.name, num_classes=2, **self.options)
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+        return self
 
 
 class MethodSection(Section):

@@ -1,0 +1,107 @@
+"""The command line's frame: help, version, and mistakes told in one line."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import saligraft
+from saligraft import cli
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], *([name, "--help"] for name in cli.COMMANDS)])
+def test_help_has_worked_examples(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "Examples:" in shown
+    examples = [line for line in shown.partition("Examples:")[2].splitlines() if line.strip().startswith("saligraft ")]
+    assert len(examples) >= 2
+
+
+def test_every_file_of_the_folder_is_a_command() -> None:
+    files = {file.stem for file in Path(cli.__file__).parent.glob("*.py")} - {"__init__"}
+    assert files == set(cli.COMMANDS)
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"saligraft {saligraft.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian"], "trian"),
+        (["train"], "RECIPE"),
+        (["train", "shapes-wrn-10-2", "--sede", "1"], "--sede"),
+        (["train", "shapes-wrn-10-2", "--seed", "one"], "--seed"),
+        (["train", "nowhere.toml"], "bundled recipes: shapes-wrn-10-2,"),
+        (
+            ["train", "shapes-wrn-10-2", "--set", "training.epochs=soon"],
+            "training.epochs must be a valid integer, got 'soon'",
+        ),
+        (["train", "shapes-wrn-10-2", "--set", "network.nmae=x"], "unknown key 'nmae'; valid: name, options"),
+        (["train", "shapes-wrn-10-2", "--set", "method.options.T=1"], "method none has no option 'T'"),
+        (["train", "shapes-wrn-10-2", "--set", "network.name=wrn-11-2", "--out", "OUT"], "depth must be 6n + 4"),
+        (["evaluate", "nowhere"], "nowhere is not a run folder"),
+        (["list", "colours"], "topic must be one of 'methods', "),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(tmp_path / "run") if argument == "OUT" else argument for argument in arguments]
+    assert cli.run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("saligraft: error: ")
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("bad\n  thing"), TypeError("bad thing"), FileNotFoundError(2, "bad thing")]
+)
+def test_what_commands_raise_is_told_in_one_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", fail)
+    assert cli.run([]) == 2
+    assert "bad thing" in capsys.readouterr().err
+    monkeypatch.setenv(cli.TRACEBACK_VARIABLE, "1")
+    with pytest.raises(type(error)):
+        cli.run([])
+
+
+def test_a_fault_of_the_program_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("a fault")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(KeyError):
+        cli.run([])
+
+
+def test_ctrl_c_exits_130_with_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("saligraft.training.train", interrupt)
+    assert cli.run(["train", "shapes-wrn-10-2"]) == 130
+    assert capsys.readouterr().err == "saligraft: interrupted\n"
+
+
+def test_python_m_saligraft_is_the_same_command(tmp_path: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "saligraft", "train", "missing.toml"],
+        capture_output=True, text=True, cwd=tmp_path, env=environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith("saligraft: error: no recipe file or bundled recipe 'missing.toml'")
+    assert "Traceback" not in done.stderr
