@@ -1,0 +1,49 @@
+"""`saligraft demo` as a user types it, in the smallest size."""
+
+from pathlib import Path
+
+import pytest
+from tests.reports.pages import assert_self_contained
+
+from saligraft.cli import run
+
+SMALL = ["--seeds", "1", "--epochs", "1", "--per-class", "5", "--network", "wrn-10-1", "--minutes", "0.1"]
+
+
+@pytest.mark.slow
+def test_the_demo_end_to_end(tmp_path: Path, capsys) -> None:
+    out = tmp_path / "demo"
+    assert run(["demo", *SMALL, "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    page = assert_self_contained((out / "report.html").read_text(encoding="utf-8"))
+    for title in ("Plain training", "CutMix", "Saliency Grafting"):
+        assert title in printed
+        assert title in page.text
+    assert str(out / "report.html") in printed.replace("\n", "")
+    assert "1 seed" in page.text
+    assert len([tag for tag, _ in page.tags if tag == "article"]) == 6
+    for method in ("none", "cutmix", "saliency-grafting"):
+        assert (out / method / "seed-0" / "report.html").is_file()
+    assert run(["demo", *SMALL, "--out", str(out)]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--seeds", "0"], "seeds must be"),
+        (["--epochs", "x"], "epochs"),
+        (["--minutes", "-1"], "minutes must be a finite number > 0"),
+        (["--network", "nonsense", "--epochs", "1"], "unknown network"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_exit_code_2(tmp_path: Path, capsys, arguments: list[str], words: str) -> None:
+    assert run(["demo", *arguments, "--out", str(tmp_path / "out")]) == 2
+    captured = capsys.readouterr()
+    assert len(captured.err.strip().splitlines()) == 1
+    assert words in captured.err
+
+
+def test_help_has_examples(capsys) -> None:
+    assert run(["demo", "--help"]) == 0
+    assert "saligraft demo --minutes" in capsys.readouterr().out

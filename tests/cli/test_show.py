@@ -1,0 +1,89 @@
+"""`saligraft show` as a user types it."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from tests.reports.pages import assert_self_contained
+
+from saligraft.cli import run
+from saligraft.training import make_recipe
+
+
+def show(out: Path, *arguments: str) -> int:
+    return run(["show", *arguments, "--out", str(out)])
+
+
+def test_a_gallery_of_shapes_through_an_untrained_network(tmp_path: Path, capsys) -> None:
+    assert show(tmp_path / "out", "--network", "wrn-10-1", "--rows", "3", "--grid", "4") == 0
+    printed = capsys.readouterr().out.split()
+    assert printed == [str(tmp_path / "out" / name) for name in ("gallery.png", "gallery.html")]
+    with Image.open(printed[0]) as picture:
+        picture.load()
+    page = assert_self_contained(Path(printed[1]).read_text(encoding="utf-8"))
+    assert len([tag for tag, _ in page.tags if tag == "article"]) == 3
+    assert "4×4 cells" in page.text
+    assert "8×8 cells" not in page.text
+    assert "untrained" in page.text
+
+
+def test_own_files_after_images(tmp_path: Path) -> None:
+    files = [str(tmp_path / name) for name in ("cat.jpg", "dog.png", "owl.png")]
+    for file in files:
+        Image.effect_noise((60, 40), 80).convert("RGB").save(file)
+    assert show(tmp_path, "--images", *files, "--network", "wrn-10-1", "--size", "48", "--rows", "2") == 0
+    page = assert_self_contained((tmp_path / "gallery.html").read_text(encoding="utf-8"))
+    assert "your images" in page.text
+    assert "48×48 pixels" in page.text
+    assert sum(name in page.text for name in ("cat", "dog", "owl")) >= 2
+
+
+def test_another_method_without_saliency(tmp_path: Path) -> None:
+    assert show(tmp_path, "--method", "mixup", "--network", "wrn-10-1", "--rows", "2") == 0
+    page = assert_self_contained((tmp_path / "gallery.html").read_text(encoding="utf-8"))
+    assert "Mixup, pair by pair" in page.text
+    assert "Saliency S" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--method", "mixdown"], "saliency-grafting"),
+        (["--data", "cifar1000"], "shapes"),
+        (["--method", "cutmix", "--grid", "4"], "--grid must be left out for method cutmix"),
+        (["--temperature", "0"], "temperature must be a finite number > 0, got 0.0"),
+        (["--grid", "64", "--network", "wrn-10-1"], "grid"),
+        (["--rows", "0"], "--rows must be >= 1, got 0"),
+        (["--images", "nowhere.png", "nothing.png"], "not found: nowhere.png"),
+        (["--images", "a.png", "--data", "shapes"], "not both"),
+        (["--run", "nowhere"], "run must be the folder of a finished run"),
+        (["--network", "wrn-10-1", "--run", "x"], "not both"),
+        (["--network", "nonsense"], "unknown network"),
+        (["--size", "-3"], "--size must be >= 1, got -3"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_exit_code_2(tmp_path: Path, capsys, arguments: list[str], words: str) -> None:
+    assert show(tmp_path, *arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.strip().splitlines()) == 1
+    assert words in captured.err
+
+
+def test_help_has_examples(capsys) -> None:
+    assert run(["show", "--help"]) == 0
+    assert "saligraft show --images" in capsys.readouterr().out
+
+
+def test_without_a_network_one_is_trained_once_and_kept(tmp_path: Path, monkeypatch, capsys) -> None:
+    from saligraft.experiments import show as showing
+
+    small = {"data": {"options": {"per_class": 5}}, "network": {"name": "wrn-10-1"}, "training": {"epochs": 1}}
+    monkeypatch.setattr(showing, "quick_recipe", lambda seed: make_recipe({**small, "seed": seed}))
+    assert show(tmp_path, "--rows", "1") == 0
+    weights = tmp_path / "network" / "model.safetensors"
+    made = weights.stat().st_mtime_ns
+    assert show(tmp_path, "--rows", "1", "--seed", "5") == 0
+    assert weights.stat().st_mtime_ns == made
+    assert "trained for this picture alone" in (tmp_path / "gallery.html").read_text(encoding="utf-8")
+    capsys.readouterr()

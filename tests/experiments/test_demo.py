@@ -1,0 +1,124 @@
+"""The demo's order, budget and numbers, with the training replaced by a clock that the test winds."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from saligraft.experiments import demo
+from saligraft.experiments.demo import ARMS, EQUAL_TIME, GRAFTING, PLAIN, DemoSettings, demo_recipe, run_demo
+from saligraft.experiments.demo_page import result_table
+from saligraft.training import EpochMetrics, EpochTiming
+
+SECONDS = {PLAIN: 10.0, "cutmix": 11.0, GRAFTING: 20.0}  # of one epoch
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch):
+    """Replace training by a run that takes known time and ends at a known error; remember what was trained."""
+    now, trained = [0.0], []
+
+    def train(recipe, out, **_):
+        method, epochs, seed = recipe.method.name, recipe.training.epochs, recipe.seed
+        trained.append((method, seed, epochs))
+        seconds = SECONDS[method]
+        now[0] += seconds * epochs
+        out.mkdir(parents=True)
+        errors = [50.0 - e + seed for e in range(epochs)]
+        return SimpleNamespace(
+            summary={"top1_error": {"best": min(errors), "last10_mean": 40.0 + seed, "final": errors[-1]}},
+            metrics=tuple(EpochMetrics(e + 1, 0.1, 1.0, 1.0, error, 5.0) for e, error in enumerate(errors)),
+            timing=tuple(EpochTiming(e + 1, seconds, 1000 / seconds, 1.0) for e in range(epochs)),
+        )
+
+    monkeypatch.setattr(demo, "train", train)
+    monkeypatch.setattr(demo.time, "monotonic", lambda: now[0])
+    return trained
+
+
+def silent(_: str) -> None:
+    pass
+
+
+def test_all_methods_of_a_seed_end_before_the_next_seed(tmp_path: Path, clock) -> None:
+    runs = run_demo(tmp_path, DemoSettings(seeds=2, epochs=2, minutes=60), say=silent)
+    assert clock[:6] == [(method, seed, 2) for seed in (0, 1) for method in ARMS]
+    assert runs.seeds_run == 2
+    assert runs.why == "as asked for"
+
+
+def test_a_seed_that_would_not_fit_is_not_started(tmp_path: Path, clock) -> None:
+    # One seed takes (10 + 11 + 20) * 2 = 82 s; three minutes hold two of them and no third.
+    runs = run_demo(tmp_path, DemoSettings(seeds=3, epochs=2, minutes=3), say=silent)
+    assert runs.seeds_run == 2
+    assert {seed for _, seed, _ in clock} == {0, 1}
+    assert "3 asked for; a seed takes 82 s" in runs.why
+
+
+def test_the_first_seed_always_ends(tmp_path: Path, clock) -> None:
+    runs = run_demo(tmp_path, DemoSettings(seeds=3, epochs=2, minutes=0.01), say=silent)
+    assert clock == [(method, 0, 2) for method in ARMS]
+    assert runs.seeds_run == 1
+
+
+def test_plain_training_gets_graftings_time_where_it_fits(tmp_path: Path, clock) -> None:
+    runs = run_demo(tmp_path, DemoSettings(seeds=1, epochs=3, minutes=10), say=silent)
+    assert clock[-1] == (PLAIN, 0, 6)  # twice the cost, twice the epochs
+    assert runs.of(EQUAL_TIME)[0].seconds == pytest.approx(runs.of(GRAFTING)[0].seconds)
+
+
+def test_cost_is_the_ratio_of_step_times(tmp_path: Path, clock) -> None:
+    runs = run_demo(tmp_path, DemoSettings(seeds=2, epochs=2, minutes=60), say=silent)
+    assert clock
+    assert runs.cost(GRAFTING) == pytest.approx(2.0)
+    assert runs.cost("cutmix") == pytest.approx(1.1)
+    assert runs.cost(EQUAL_TIME) == pytest.approx(1.0)
+
+
+def test_the_table_says_what_was_measured(tmp_path: Path, clock) -> None:
+    runs = run_demo(tmp_path, DemoSettings(seeds=2, epochs=2, minutes=60), say=silent)
+    assert clock
+    table = result_table(runs)
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert set(rows) == {"Plain training", "CutMix", "Saliency Grafting", "Plain, equal time"}
+    # Errors 49 and 50 over two seeds: mean 49.5, standard deviation 0.707, standard error 0.5.
+    assert rows["CutMix"]["Test error"] == "49.5 ± 0.5"
+    assert rows["CutMix"]["Mean of last 10"] == "40.5 ± 0.5"
+    assert rows["Saliency Grafting"]["Images/s"] == "50"
+    assert rows["Saliency Grafting"]["Cost per step"] == "2.00×"
+    assert rows["Plain, equal time"]["Epochs"] == "4"
+    assert "2 seeds (as asked for)" in table.notes[0]
+    assert (3, 1) in table.best  # four epochs reached the lowest error
+
+
+def test_arms_differ_in_the_method_alone() -> None:
+    settings = DemoSettings(epochs=20)
+    tables = {arm: demo_recipe(settings, arm, 1, 20).model_dump() for arm in ARMS}
+    for table in tables.values():
+        assert table.pop("method")["name"] in ARMS
+        table.pop("title")
+        table["training"].pop("warmup_epochs")
+    assert tables[PLAIN] == tables["cutmix"] == tables[GRAFTING]
+
+
+def test_an_earlier_demo_is_kept_unless_told_otherwise(tmp_path: Path, clock) -> None:
+    settings = DemoSettings(seeds=1, epochs=1, minutes=0.1)
+    run_demo(tmp_path, settings, say=silent)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="already holds a demo; give --overwrite"):
+        run_demo(tmp_path, settings, say=silent)
+    run_demo(tmp_path, settings, overwrite=True, say=silent)
+    assert len(clock) == 6
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(ValueError, match="out must be a folder, got the file"):
+        run_demo(tmp_path / "out", say=silent)
+
+
+@pytest.mark.parametrize("wrong", [{"seeds": 0}, {"epochs": 0}, {"minutes": 0.0}, {"per_class": -1}])
+def test_wrong_settings_are_named(wrong: dict) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        DemoSettings(**wrong)

@@ -1,0 +1,112 @@
+"""Lenses and image files."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from saligraft.data import load
+from saligraft.experiments.show import choose, draw_gallery, network_of_run, read_images, untrained_network
+from saligraft.methods import CutMix, SaliencyGrafting
+from saligraft.training import SilentReporter, make_recipe, train
+
+
+def save(path: Path, size: tuple[int, int], colour: str, mode: str = "RGB") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, colour).save(path)
+    return path
+
+
+def test_files_of_any_size_become_squares_named_after_them(tmp_path: Path) -> None:
+    files = [save(tmp_path / "dog.png", (50, 20), "red"), save(tmp_path / "cat.jpg", (7, 31), "blue")]
+    data = read_images(files, 24)
+    assert data.images.shape == (2, 3, 24, 24)
+    assert data.classes == ("cat", "dog")
+    assert [data.classes[i] for i in data.labels] == ["dog", "cat"]
+    assert data.images[0].float().mean((1, 2)).tolist() == [255, 0, 0]
+
+
+def test_classes_come_from_folders_where_there_are_several(tmp_path: Path) -> None:
+    for name in ("cats/1.png", "cats/2.png", "dogs/1.PNG"):
+        save(tmp_path / name, (16, 16), "green")
+    (tmp_path / "cats" / "notes.txt").write_text("no image")
+    data = read_images([tmp_path], 16)
+    assert data.classes == ("cats", "dogs")
+    assert sorted(data.labels.tolist()) == [0, 0, 1]
+
+
+@pytest.mark.parametrize(("mode", "colour"), [("L", "grey"), ("RGBA", "red"), ("P", "red"), ("1", "white")])
+def test_other_modes_are_read_as_rgb(tmp_path: Path, mode: str, colour: str) -> None:
+    files = [save(tmp_path / f"{i}.png", (9, 9), colour, mode) for i in range(2)]
+    assert read_images(files, 9).images.shape == (2, 3, 9, 9)
+
+
+def test_unreadable_files_are_named(tmp_path: Path) -> None:
+    good = save(tmp_path / "a.png", (9, 9), "red")
+    bad = tmp_path / "b.png"
+    bad.write_bytes(good.read_bytes()[:40])
+    with pytest.raises(ValueError, match=r"cannot read .*b\.png as an image"):
+        read_images([good, bad], 9)
+    with pytest.raises(ValueError, match=r"not found: .*c\.png"):
+        read_images([good, tmp_path / "c.png"], 9)
+    with pytest.raises(ValueError, match="at least 2 files, got 1"):
+        read_images([good], 9)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="folder must hold image files"):
+        read_images([tmp_path / "empty"], 9)
+
+
+def test_choose_keeps_labels_with_their_images() -> None:
+    data = load("shapes", split="test", per_class=4)
+    chosen = choose(data, 7, seed=3)
+    assert len(chosen) == 7
+    for image, label in zip(chosen.images, chosen.labels, strict=True):
+        place = int((data.images == image).flatten(1).all(1).nonzero()[0])
+        assert data.labels[place] == label
+
+
+def test_the_network_of_a_run_is_the_one_that_was_trained(tmp_path: Path) -> None:
+    recipe = make_recipe(
+        {
+            "data": {"options": {"per_class": 2}},
+            "network": {"name": "wrn-10-1"},
+            "training": {"epochs": 1, "batch_size": 10},
+        }
+    )
+    result = train(recipe, out=tmp_path / "run", reporter=SilentReporter())
+    lens = network_of_run(tmp_path / "run")
+    images = load("shapes", split="test", per_class=1).images.float() / 255
+    with torch.no_grad():
+        normal = (images - 0.5) / 0.25
+        assert torch.equal(lens.network.eval()(normal), result.network(normal))
+    assert lens.size == (32, 32)
+    assert "1 epochs on shapes" in lens.describe()
+    large = torch.nn.functional.interpolate(images, (64, 64))
+    assert lens.saliency(large).shape == lens.saliency(images).shape
+
+
+def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"run must be the folder of a finished run, got .* without recipe\.toml"):
+        network_of_run(tmp_path)
+
+
+def test_looking_changes_neither_mode_nor_statistics_nor_random_state() -> None:
+    data = load("shapes", split="test", per_class=1)
+    state = torch.get_rng_state()
+    lens = untrained_network("wrn-10-1", data, seed=1)
+    assert torch.equal(torch.get_rng_state(), state)
+    lens.network.train()
+    before = {name: value.clone() for name, value in lens.network.state_dict().items()}
+    rows = draw_gallery(SaliencyGrafting(), lens, data, count=2, seed=0)
+    assert len(rows) == 2
+    assert rows[0].source_saliency is not None
+    assert lens.network.training
+    assert all(torch.equal(before[name], value) for name, value in lens.network.state_dict().items())
+    assert "untrained" in lens.describe()
+
+
+def test_a_method_without_saliency_is_given_none() -> None:
+    data = load("shapes", split="test", per_class=1)
+    rows = draw_gallery(CutMix(), untrained_network("wrn-10-1", data, seed=1), data, count=1, seed=0)
+    assert rows[0].source_saliency is None

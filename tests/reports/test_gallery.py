@@ -1,0 +1,146 @@
+"""The gallery: rows from real methods, their labels in words, their HTML."""
+
+import re
+
+import pytest
+import torch
+from tests.reports.pages import Page
+
+from saligraft.grafting import pixel_area
+from saligraft.methods import CutMix, Mixup, SaliencyGrafting
+from saligraft.reports.gallery import GalleryRow, Label, draw_rows, gallery_html, panels, rows_of_batch
+
+CLASSES = ("star", "ring", "cross <b>")
+
+
+@pytest.fixture
+def batch(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    images = torch.rand(12, 3, 32, 32, generator=generator)
+    labels = torch.arange(12) % 3
+    saliency = torch.rand(12, 8, 8, generator=generator) ** 4
+    return images, labels, saliency
+
+
+@pytest.mark.parametrize("label_mixing", ["saliency", "area"])
+def test_the_used_label_is_the_methods_own_weight(batch, generator, label_mixing) -> None:
+    images, labels, saliency = batch
+    method = SaliencyGrafting(label_mixing=label_mixing)
+    mixed = method(images, labels, saliency, generator=generator)
+    areas = pixel_area(mixed.mask, 32, 32)
+    rows = rows_of_batch(method, images, CLASSES, mixed, saliency)
+    assert len(rows) == 12
+    for i, row in enumerate(rows):
+        by_area, by_saliency = row.labels
+        used = by_area if label_mixing == "area" else by_saliency
+        assert used.used
+        assert used.source_weight == pytest.approx(float(mixed.source_weight[i]))
+        assert by_area.source_weight == pytest.approx(float(areas[i]))
+        assert torch.equal(row.mixed, mixed.images[i])
+        assert torch.equal(row.destination, images[mixed.partner[i]])
+
+
+def test_both_labels_agree_with_the_method_run_either_way(batch) -> None:
+    images, labels, saliency = batch
+    mixed = {
+        way: SaliencyGrafting(label_mixing=way)(images, labels, saliency, generator=torch.Generator().manual_seed(5))
+        for way in ("area", "saliency")
+    }
+    assert torch.equal(mixed["area"].mask, mixed["saliency"].mask)
+    rows = rows_of_batch(SaliencyGrafting(label_mixing="area"), images, CLASSES, mixed["area"], saliency)
+    for i, row in enumerate(rows):
+        for label, way in zip(row.labels, ("area", "saliency"), strict=True):
+            assert label.source_weight == pytest.approx(float(mixed[way].source_weight[i]), abs=1e-6)
+
+
+def test_drawn_cells_lie_within_the_salient_ones(batch, generator) -> None:
+    images, labels, saliency = batch
+    method = SaliencyGrafting(grids=(4,), temperature=0.1)
+    mixed = method(images, labels, saliency, generator=generator)
+    for row in rows_of_batch(method, images, CLASSES, mixed, saliency):
+        assert row.salient is not None
+        assert row.salient.shape == row.mask.shape == (4, 4)
+        assert not (row.mask.bool() & ~row.salient).any()
+
+
+def test_words_round_to_a_hundred_and_bars_show_the_weight() -> None:
+    black = torch.zeros(3, 8, 8)
+    label = Label(name="by area", source_weight=0.624, used=True)
+    row = GalleryRow(
+        source=black, destination=black, mixed=black, mask=torch.ones(1, 1),
+        source_class="star", destination_class="ring", labels=(label,),
+    )  # fmt: skip
+    assert row.in_words(label) == "star 62 % · ring 38 %"
+    html = gallery_html([row])
+    assert "width:62.4%" in html
+    assert 'aria-label="star 62 % · ring 38 %"' in html
+
+
+def test_one_class_on_both_sides_is_whole() -> None:
+    black = torch.zeros(3, 8, 8)
+    label = Label(name="by area", source_weight=0.3, used=True)
+    row = GalleryRow(
+        source=black, destination=black, mixed=black, mask=torch.ones(1, 1),
+        source_class="star", destination_class="star", labels=(label,),
+    )  # fmt: skip
+    assert row.in_words(label) == "star 100 %"
+
+
+@pytest.mark.parametrize(
+    ("method", "titles"),
+    [
+        (
+            SaliencyGrafting(),
+            ["Source", "Saliency S", "Salient S″", "Drawn M", "Destination", "Its saliency", "Grafted"],
+        ),
+        (CutMix(), ["Source", "Mask M", "Destination", "Grafted"]),
+        (Mixup(), ["Source", "Mask M", "Destination", "Grafted"]),
+    ],
+)
+def test_every_method_draws_its_panels(batch, method, titles) -> None:
+    images, labels, saliency = batch
+    maps = saliency if method.needs_saliency else None
+    rows = draw_rows(method, images, labels, CLASSES, saliency=maps, count=3)
+    assert [panel.title for panel in panels(rows[0])] == titles
+    page = Page(gallery_html(rows))
+    assert len([tag for tag, _ in page.tags if tag == "article"]) == 3
+    assert len([tag for tag, _ in page.tags if tag == "img"]) == 3 * len(titles)
+    for row in rows:
+        for label in row.labels:
+            source, destination = re.findall(r"(\d+) %", row.in_words(label))
+            assert int(source) + int(destination) == 100
+            assert int(source) == pytest.approx(100 * label.source_weight, abs=0.5001)
+            assert all(part in page.text for part in row.in_words(label).split(" · "))
+
+
+def test_top_k_selection_has_no_salient_panel(batch, generator) -> None:
+    images, labels, saliency = batch
+    method = SaliencyGrafting(selection="top-k", k=3, grids=(4,))
+    mixed = method(images, labels, saliency, generator=generator)
+    rows = rows_of_batch(method, images, CLASSES, mixed, saliency)
+    assert rows[0].salient is None
+    assert "Salient S″" not in [panel.title for panel in panels(rows[0])]
+
+
+def test_rows_mix_two_classes_and_repeat_with_the_seed(batch) -> None:
+    images, labels, saliency = batch
+    first, again, other = (
+        draw_rows(SaliencyGrafting(), images, labels, CLASSES, saliency=saliency, count=4, seed=seed)
+        for seed in (3, 3, 4)
+    )
+    assert all(row.source_class != row.destination_class for row in first)
+    assert all(torch.equal(a.mixed, b.mixed) for a, b in zip(first, again, strict=True))
+    assert not all(torch.equal(a.mixed, b.mixed) for a, b in zip(first, other, strict=True))
+
+
+def test_a_single_image_still_gives_rows() -> None:
+    rows = draw_rows(CutMix(), torch.rand(1, 3, 16, 16), torch.tensor([0]), ("star",), count=2)
+    assert [row.in_words(row.labels[0]) for row in rows] == ["star 100 %"] * 2
+
+
+def test_wrong_counts_and_foreign_batches_are_refused(batch, generator) -> None:
+    images, labels, _ = batch
+    with pytest.raises(ValueError, match="count must be at least 1"):
+        draw_rows(CutMix(), images, labels, CLASSES, count=0)
+    mixed = CutMix()(images[:4], labels[:4], generator=generator)
+    with pytest.raises(ValueError, match="mixed must come from images of shape"):
+        rows_of_batch(CutMix(), images, CLASSES, mixed)

@@ -1,0 +1,50 @@
+"""One table for terminal and page."""
+
+import io
+
+import pytest
+from rich.console import Console
+from tests.reports.pages import Page
+
+from saligraft.reports.tables import ResultTable, html_table, lowest, terminal_table
+
+TABLE = ResultTable(
+    columns=("Method", "Error", "Cost"),
+    rows=(("Plain", "31.2 ± 0.6", "1.00×"), ("Graft & <co>", "26.0 ± 0.4", "1.98×")),
+    notes=("Over 3 seeds.",),
+    best=frozenset({(1, 1)}),
+)
+
+
+def test_both_faces_hold_every_cell() -> None:
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(terminal_table(TABLE))
+    terminal, page = console.export_text(), Page(html_table(TABLE)).text
+    for cell in (*TABLE.columns, *(cell for row in TABLE.rows for cell in row), "Over 3 seeds."):
+        assert cell in terminal
+        assert cell in page
+
+
+def test_the_best_cell_stands_out() -> None:
+    html = html_table(TABLE)
+    assert html.count("<strong>") == 1
+    assert "<strong>26.0 ± 0.4</strong>" in html
+
+
+def test_square_brackets_are_text_in_the_terminal() -> None:
+    console = Console(width=60, record=True, file=io.StringIO())
+    console.print(terminal_table(ResultTable(columns=("a",), rows=(("[bold]x",),))))
+    assert "[bold]x" in console.export_text()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([3.0, 1.0, 2.0], {1}), ([1.0, 1.0], {0, 1}), ([None, 2.0, 1.0], {2}), ([5.0], set()), ([], set())],
+)
+def test_lowest(values: list[float | None], expected: set[int]) -> None:
+    assert lowest(values) == expected
+
+
+def test_a_ragged_row_is_refused() -> None:
+    with pytest.raises(ValueError, match="rows must have 2 cells"):
+        ResultTable(columns=("a", "b"), rows=(("1",),))
