@@ -1,5 +1,9 @@
 """Precision, trackers and processes."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +11,15 @@ import accelerate.tracking
 import pytest
 from accelerate.utils import LoggerType
 
-from saligraft.training import Recipe, SilentReporter, accelerator, make_recipe, train
+from saligraft.training import (
+    Recipe,
+    SilentReporter,
+    accelerator,
+    dump_recipe,
+    evaluate_run,
+    make_recipe,
+    train,
+)
 from saligraft.training.accelerator import make_accelerator, sum_over_processes
 
 
@@ -77,3 +89,23 @@ def test_trackers_get_settings_and_every_epoch(
     assert settings[1]["data.options.size"] == 16
     assert [first, second] == [("log", line.epoch, line._asdict()) for line in result.metrics]
     assert closed == ("close",)
+
+
+@pytest.mark.slow
+def test_launched_processes_are_one_run(tiny_recipe: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text(dump_recipe(tiny_recipe))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "saligraft", "train", "r.toml", "--set", "method.name=saliency-grafting", "--out", "run"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
+    machine = json.loads((tmp_path / "run" / "timing.jsonl").read_text().splitlines()[0])["machine"]
+    assert machine["processes"] == 2
+    # One process counts the same errors on the saved network: each test image was counted once, by that network.
+    scores = evaluate_run(tmp_path / "run")
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert scores.top1_error == pytest.approx(result["top1_error"]["final"])
+    assert scores.test_loss == pytest.approx(result["test_loss"], rel=1e-5)

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import math
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +104,10 @@ def prepare(recipe: Recipe, accelerator: Accelerator) -> Session:
     train_data, test_data = load_split(recipe, "train"), load_split(recipe, "test")
     network = make_network(recipe, train_data)
     optimizer = build_optimizer(network, recipe.optimizer)
-    model, optimizer = accelerator.prepare(network, optimizer)
+    with warnings.catch_warnings():
+        # torch >= 2.15 renames the option that `make_accelerator` sets; Accelerate knows the old name alone
+        warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated", category=FutureWarning)
+        model, optimizer = accelerator.prepare(network, optimizer)
     generator = torch.Generator()
     train_loader = make_loader(recipe, train_data, accelerator, train=True)
     warmup_steps = recipe.training.warmup_epochs * len(train_loader)
