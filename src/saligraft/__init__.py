@@ -5,7 +5,7 @@ from saligraft.checks import set_validation
 from saligraft.grafting import graft
 from saligraft.labels import calibrated_weight, importance
 from saligraft.losses import mixed_binary_cross_entropy, mixed_cross_entropy
-from saligraft.masks import salient_regions, top_k_regions
+from saligraft.masks import matched_temperature, salient_regions, top_k_regions
 from saligraft.methods import (
     CutMix,
     Mixup,
@@ -28,6 +28,7 @@ __all__ = [
     "resize_saliency",
     "salient_regions",
     "top_k_regions",
+    "matched_temperature",
     "graft",
     "importance",
     "calibrated_weight",
