@@ -31,7 +31,7 @@ def matched_temperature(
     fewest, most = expected(low), expected(high)
     if not fewest <= k <= most:
         raise ValueError(
-            f"k must be one that some temperature gives, between {fewest:.3g} and {most:.3g} cells for these maps, got {k}"
+            f"k must be one that some temperature gives, between {fewest:.3g} and {most:.3g} for these maps, got {k}"
         )
     for _ in range(60):
         middle = (low * high) ** 0.5
