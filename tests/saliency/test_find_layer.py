@@ -177,6 +177,25 @@ def test_tokens_before_the_batch_axis():
     assert capture.layer_name == "body"
 
 
+class DropsPatches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patch, self.norm, self.fc = nn.Conv2d(3, 8, 4, 4), nn.LayerNorm(8), nn.Linear(8, 4)
+        self.embed = nn.Sequential(self.patch, nn.Flatten(2))
+        self.transposed = nn.LayerNorm(8)
+
+    def forward(self, images):
+        tokens = self.transposed(self.embed(images).transpose(1, 2))
+        return self.fc(self.norm(tokens[:, :10]).mean(1))
+
+
+def test_dropped_patches_are_refused_not_misread():
+    capture = SaliencyCapture(DropsPatches())
+    with pytest.raises(ValueError, match=r"tokens of shape \(2, 10, 8\), as when patches are dropped"):
+        capture(torch.randn(2, 3, 16, 16))
+    assert capture.layer_name is None
+
+
 def test_a_multilayer_perceptron_is_refused_with_its_modules_listed():
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, 4))
     with pytest.raises(ValueError, match=r"map of the image.*1 \(2, 16\); 2 \(2, 16\); 3 \(2, 4\)"):

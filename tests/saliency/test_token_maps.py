@@ -40,6 +40,12 @@ def test_what_is_no_grid_of_tokens_is_refused(shape):
     assert read_tokens(shape, ImageShape(4, 224, 224), []) is None
 
 
+def test_tokens_may_be_merged_but_not_dropped():
+    image = ImageShape(2, 64, 64)
+    assert read_tokens((2, 64, 32), image, [(64, 64), (16, 16)]) == (Layout("bnc", 0), (8, 8))
+    assert read_tokens((2, 10, 32), image, [(64, 64), (4, 4)]) is None  # a class token and 9 of 16 patches
+
+
 @given(h=st.integers(2, 16), w=st.integers(2, 16), channels=st.integers(64, 512))
 def test_channels_last_is_told_by_the_proportions(h, w, channels):
     image = ImageShape(3, h * 4, w * 4)  # at most 64 pixels a side: fewer than channels, so no other reading fits

@@ -36,7 +36,8 @@ class SaliencyCapture(nn.Module):
     output or its input is taken. The model is used as it is, not copied, and keeps no hook. Of outputs with several
     parts the logits are returned (`logits_of`). A float64 network gives a float64 map.
 
-    With compilation, compile the capture: `torch.compile(SaliencyCapture(model))`. Its first call runs uncompiled.
+    With compilation, compile the capture: `torch.compile(SaliencyCapture(model))`. Its first call runs uncompiled, so
+    for `fullgraph=True` call the capture once before.
     """
 
     def __init__(self, model: nn.Module, layer: str | nn.Module | None = None) -> None:
@@ -88,6 +89,11 @@ class SaliencyCapture(nn.Module):
         site = watch.site()
         if site is None or watch.saliency is None or watch.reading is None:
             raise _no_map(self.layer_name, watch.outputs, image_shape(images))
+        if watch.stray_tokens is not None and self.layer_name is None:
+            raise ValueError(
+                f"model must keep its tokens as a grid up to pooling, but after the {site} it works on tokens of shape "
+                f"{watch.stray_tokens}, as when patches are dropped: switch that off, or name a layer by layer="
+            )
         self.site, self.layer_name, self._seen = site, site.name, (image_shape(images), watch.reading.grid)
         return logits_of(output), watch.saliency
 

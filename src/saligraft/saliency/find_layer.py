@@ -110,6 +110,7 @@ class Watch:
         self.outputs: dict[str, tuple[int, ...]] = {}  # shape of every module's last output, in order of first call
         self.reading: Reading | None = None
         self.saliency: Tensor | None = None  # (B, h, w)
+        self.stray_tokens: tuple[int, ...] | None = None  # shape of tokens after the map that form no grid
         self._network, self._named = network, named
         self._image = image_shape(images)
         self._sites: list[Site] = []  # where `_tensor` can be had, in order of appearance
@@ -164,6 +165,7 @@ class Watch:
         """A module received the tensor, or `giver` gave it."""
         reading = self._read(tensor)
         if reading is None:
+            self._note_stray_tokens(tensor)
             return
         self._grids.setdefault(reading.grid)
         self._strict |= reading.layout.axes != "bchw"
@@ -192,7 +194,15 @@ class Watch:
         cells = self.reading.grid[0] * self.reading.grid[1]
         return reading if reading.grid[0] * reading.grid[1] <= cells else None
 
+    def _note_stray_tokens(self, tensor: Tensor) -> None:
+        """Tokens of the map's own width that are no grid: the network dropped or pooled some, and goes on with them."""
+        if self._tensor is not None and self._tensor.ndim == tensor.ndim == 3 and tensor.shape[0] == self._image.batch:
+            same_width = tensor.shape[2] == self._tensor.shape[2]
+            if same_width and 1 < tensor.shape[1] < self._tensor.shape[1]:
+                self.stray_tokens = tuple(tensor.shape)
+
     def _hold(self, tensor: Tensor, reading: Reading, sites: list[Site]) -> None:
+        self.stray_tokens = None
         self._tensor, self._version, self._sites, self.reading = tensor, _version(tensor), sites, reading
         self.saliency = feature_saliency(channels_first(tensor, reading.layout)).reshape(-1, *reading.grid)
 

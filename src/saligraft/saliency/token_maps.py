@@ -9,7 +9,7 @@ Shapes: B batch, C channels, H W pixels, h w cells of the map, N tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Literal, NamedTuple
 
 from torch import Tensor
@@ -60,8 +60,12 @@ def read_map(shape: tuple[int, ...], image: ImageShape, *, strict: bool) -> Read
     return None
 
 
-def read_tokens(shape: tuple[int, ...], image: ImageShape, grids_seen: Iterable[Grid]) -> Reading | None:
-    """Three axes: a prefix and a grid; the grid is one that was seen before the tokens, else the likeliest one."""
+def read_tokens(shape: tuple[int, ...], image: ImageShape, grids_seen: Collection[Grid]) -> Reading | None:
+    """Three axes: a prefix and a grid that was seen before the tokens, or one that merging its cells gives.
+
+    With no grid seen but the image's pixels, it is the likeliest one. Other counts, as after dropping patches, are
+    no grid; where cells were merged, at most a class token is taken for a prefix.
+    """
     if len(shape) != 3 or image.batch not in shape[:2]:
         return None
     axes: Literal["bnc", "nbc"] = "bnc" if shape[0] == image.batch else "nbc"
@@ -69,9 +73,10 @@ def read_tokens(shape: tuple[int, ...], image: ImageShape, grids_seen: Iterable[
     grid = max((grid for grid in grids_seen if _cells(grid) <= tokens), key=_cells, default=(0, 0))
     if tokens - _cells(grid) < max(_cells(grid), MOST_PREFIX_TOKENS + 1) and _cells(grid) > 1:
         return Reading(Layout(axes, tokens - _cells(grid)), grid)
-    for prefix in range(min(MOST_PREFIX_TOKENS, tokens - 2) + 1):
+    coarser = [seen for seen in grids_seen if _cells(seen) < image.height * image.width]
+    for prefix in range(min(1 if coarser else MOST_PREFIX_TOKENS, tokens - 2) + 1):
         found = token_grid(tokens - prefix, image)
-        if found is not None:
+        if found is not None and (not coarser or any(_merged_from(found, seen) for seen in coarser)):
             return Reading(Layout(axes, prefix), found)
     return None
 
@@ -118,6 +123,12 @@ def _cut_by_patches(grid: Grid, image: ImageShape) -> bool:
         height / (h - 1) if h > 1 else math.inf, width / (w - 1) if w > 1 else math.inf
     )
     return rounded_down or rounded_up
+
+
+def _merged_from(grid: Grid, finer: Grid) -> bool:
+    """Whether squares of whole cells of the finer grid, the last ones cropped or padded, make the grid."""
+    h, w = finer
+    return any(grid in ((h // side, w // side), (-(-h // side), -(-w // side))) for side in range(2, max(h, w) + 1))
 
 
 def _disproportion(grid: Grid, image: ImageShape) -> float:
