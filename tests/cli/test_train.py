@@ -9,7 +9,8 @@ from saligraft.cli import run
 
 TINY = [
     "--set", "data.options.size=16", "--set", "data.options.per_class=4", "--set", "data.pad=2",
-    "--set", "network.name=wrn-10-1", "--set", "training.epochs=1", "--set", "training.batch_size=20", "--set", "training.warmup_epochs=0",
+    "--set", "network.name=wrn-10-1", "--set", "training.epochs=1", "--set", "training.batch_size=20",
+    "--set", "training.warmup_epochs=0",
 ]  # fmt: skip
 
 

@@ -36,9 +36,7 @@ def test_wrn_28_10_has_the_size_the_paper_prints() -> None:
         network = WideResNet(28, 10, 100)
     assert round(sum(p.numel() for p in network.parameters()) / 1e6, 1) == 36.5
     convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
-    assert (
-        len(convolutions) == 28
-    )  # the depth in the name counts convolutions: stem, 24 in blocks, 3 shortcuts
+    assert len(convolutions) == 28  # the depth in the name counts convolutions: stem, 24 in blocks, 3 shortcuts
 
 
 @pytest.mark.parametrize("size", [(32, 32), (33, 47), (8, 64), (1, 1)])

@@ -50,9 +50,7 @@ class WideResNet(nn.Module):
     `final_activation` gives the last spatial map, the one that saliency is read from (paper §4.3).
     """
 
-    def __init__(
-        self, depth: int, width: int, num_classes: int, in_channels: int = 3, *, dropout: float = 0.0
-    ) -> None:
+    def __init__(self, depth: int, width: int, num_classes: int, in_channels: int = 3, *, dropout: float = 0.0) -> None:
         super().__init__()
         _check_shape(depth, width, dropout)
         for name, value in (("num_classes", num_classes), ("in_channels", in_channels)):
