@@ -20,12 +20,12 @@ def load(name: str = "shapes", *, split: str = "train", root: str | Path | None 
 
     `options` are those of the data set's own function, e.g. size, per_class and seed of `shapes`.
     """
-    one_of("data set", name, DATASETS)
-    accepted = inspect.signature(DATASETS[name]).parameters
+    one_of("data set", name, tuple(DATASETS))
+    accepted = [option for option in inspect.signature(DATASETS[name]).parameters if option != "split"]
     if root is not None:
         if "root" not in accepted:
             raise ValueError(f"root must be None for {name}, which reads no files, got {str(root)!r}")
         options["root"] = root
     for option in options:
-        one_of(f"option of {name}", option, tuple(accepted.keys() - {"split", "root"}) if option != "root" else accepted)
+        one_of(f"option of {name}", option, accepted)
     return DATASETS[name](split=split, **options)

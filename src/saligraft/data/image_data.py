@@ -39,8 +39,7 @@ class ImageData:
             raise ValueError(f"std must be > 0, got {self.std}")
         if count and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
             raise ValueError(
-                f"labels must lie in [0, {len(self.classes)}), "
-                f"got {int(self.labels.min())} to {int(self.labels.max())}"
+                f"labels must lie in [0, {len(self.classes)}), got {int(self.labels.min())} to {int(self.labels.max())}"
             )
 
     def __len__(self) -> int:

@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
     images: Tensor
     labels: Tensor
-    index: Tensor
+    index: Tensor  # type: ignore[assignment]  # shadows tuple.index, which nobody needs here
     geometry: Tensor
 
 
@@ -57,16 +57,17 @@ def _pick(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None]
     place = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None]
     place = place.flatten(1)[:, None].expand(-1, images.shape[1], -1)
-    picked = images.flatten(2).gather(2, place).unflatten(2, (height, width))
+    picked = images.flatten(2).gather(2, place).reshape(images.shape)
     return picked.masked_fill(~inside[:, None], 0)
 
 
 class InMemoryLoader:
     """Iterate over one split held on the device.
 
-    Training: shuffled anew each epoch, cropped out of `pad` pixels of zeros about the normalised image (the data mean) and mirrored
-    at random, a last partial batch dropped unless it is the only one. `batch_size` is per rank; ranks share one order, and
-    together see in each step the batch that a single rank of batch_size * world_size would see.
+    Training: shuffled anew each epoch, cropped at random with `pad` pixels of zeros, which is the data mean, about the
+    normalised image, and mirrored at random; a last partial batch is dropped unless it is the only one.
+    `batch_size` is per rank; ranks share one order, and together see in each step the batch that a single rank of
+    batch_size * world_size would see.
     Testing: in order, unchanged, every image once over all ranks.
     """
 
@@ -105,7 +106,8 @@ class InMemoryLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         order = self._order().to(self.device, non_blocking=True)
-        for index in order.split(self.batch_size):
+        for start in range(0, len(order), self.batch_size):
+            index = order[start : start + self.batch_size]
             geometry = self._geometry(index)
             images = self._images[index].float() * self._scale + self._shift
             if self.train:
@@ -124,7 +126,7 @@ class InMemoryLoader:
         """Sample indices of this rank in the order of this epoch; rank r takes every world_size-th from r on."""
         count = len(self._images)
         if not self.train:
-            return torch.arange(self.rank, count, self.world_size)
+            return torch.arange(count)[self.rank :: self.world_size]
         generator = torch.Generator().manual_seed(key(self.seed, self.epoch, _ORDER))
         return torch.randperm(count, generator=generator)[self.rank :: self.world_size][: self._share()]
 

@@ -1,7 +1,7 @@
 """`shapes`: a data set that the package renders itself, with the true mask and box of every object.
 
-Ten classes of outline in any colour, texture, size and pose, on textured ground among clutter, partly hidden. Nothing but
-the outline tells the class: colours, textures, clutter, place and object area are drawn without regard to it.
+Ten classes of outline in any colour, texture, size and pose, on textured ground among clutter, partly hidden. Nothing
+but the outline tells the class: colours, textures, clutter, place and object area are drawn without regard to it.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,12 @@ from saligraft.draws import key, keyed_uniforms
 CLASSES = tuple(OUTLINES)
 SPLITS = ("train", "test")
 SMALLEST = 16  # pixels: below it the outlines cannot be told apart
-MEAN = (0.5, 0.5, 0.5)
-STD = (0.25, 0.25, 0.25)
+MEAN = (0.494, 0.507, 0.504)  # of the first 4,000 training images of seed 0
+STD = (0.320, 0.295, 0.313)
 _SAMPLES_PER_BLOCK = 1 << 17  # rendered at once: few enough for the processor's cache, and for memory at any size
 
 
-def shapes(
-    *, split: str = "train", size: int | Sequence[int] = 32, per_class: int = 100, seed: int = 0
-) -> ImageData:
+def shapes(*, split: str = "train", size: int | Sequence[int] = 32, per_class: int = 100, seed: int = 0) -> ImageData:
     """Render one split; image i shows class i % 10 and depends on (seed, split, i, size) alone.
 
     So a smaller `per_class` gives the first images of a larger one, and train and test are streams of their own.
@@ -82,10 +80,9 @@ def mask_boxes(masks: Tensor) -> Tensor:
 
 
 def _check_size(size: int | Sequence[int]) -> tuple[int, int]:
-    sides = (size, size) if isinstance(size, int) else tuple(size)
+    sides = tuple(size) if isinstance(size, Sequence) else (size, size)
     if len(sides) != 2 or any(isinstance(side, bool) or not isinstance(side, int) for side in sides):
         raise TypeError(f"size must be an integer or (height, width), got {size!r}")
     if min(sides) < SMALLEST:
         raise ValueError(f"size must be >= {SMALLEST} pixels, got {size!r}")
     return sides[0], sides[1]
-

@@ -26,7 +26,7 @@ def _circle(radius: float = 1.0, centre: float = 0.0, start: float = 0.0, stop: 
 
 
 def _regular(corners: int, inner: float = 1.0, start: float = -0.25) -> Tensor:
-    """A regular polygon with a corner at `start`, in turns; with `inner`, a star: every second corner at that radius."""
+    """A regular polygon with a corner at `start`, in turns; a star if every second corner lies at `inner`."""
     angle = 2 * math.pi * (start + torch.arange(corners, dtype=torch.float64) / corners)
     radius = torch.where(torch.arange(corners) % 2 == 0, 1.0, inner)
     return torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1)
@@ -53,8 +53,6 @@ def _heart() -> Tensor:
     x = 16 * t.sin() ** 3
     y = 13 * t.cos() - 5 * (2 * t).cos() - 2 * (3 * t).cos() - (4 * t).cos()
     return torch.stack([x, -y], dim=1)
-
-
 
 
 def _arrow() -> Tensor:

@@ -12,7 +12,11 @@ import torch
 from torch import Tensor
 
 # OKLab to the cube roots of cone responses, and cone responses to linear sRGB: Ottosson's published constants.
-_TO_CONES = ((1.0, 0.3963377774, 0.2158037573), (1.0, -0.1055613458, -0.0638541728), (1.0, -0.0894841775, -1.2914855480))
+_TO_CONES = (
+    (1.0, 0.3963377774, 0.2158037573),
+    (1.0, -0.1055613458, -0.0638541728),
+    (1.0, -0.0894841775, -1.2914855480),
+)
 _TO_LINEAR = (
     (4.0767416621, -3.3077115913, 0.2309699292),
     (-1.2684380046, 2.6097574011, -0.3413193965),
@@ -64,9 +68,7 @@ def draw_palette(scene: Tensor, clutter: Tensor) -> Palette:
     return Palette(ground, ground_accent, fill, fill_accent, oklch_to_rgb(*pieces))
 
 
-def _against(
-    away: Tensor, ground_l: Tensor, ground_h: Tensor, u: Sequence[Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
+def _against(away: Tensor, ground_l: Tensor, ground_h: Tensor, u: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """A colour, lightness chroma hue, that stands off from its ground; from three uniforms (light, chroma, hue)."""
     hue = ground_h + 0.18 + 0.64 * u[2]
     lightness = ground_l + away * (0.24 + 0.16 * u[0])

@@ -19,7 +19,7 @@ from saligraft.data.shapes.textures import COLUMNS as TEXTURE_COLUMNS
 from saligraft.data.shapes.textures import texture
 
 SUPERSAMPLING = 2
-TURN = 0.08  # most that an object is turned to either side, in turns
+TURN = 0.07  # most that an object is turned to either side, in turns
 STRETCH = 1.15  # most that an object is longer along some axis
 BEHIND = ("solid", "fragment", "solid", "solid")  # clutter from back to front: a solid is a bar or a blob
 BEFORE = ("fragment", "solid")  # what may hide a part of the object
@@ -62,10 +62,10 @@ def render(outline: Tensor, draws: Tensor, size: tuple[int, int]) -> tuple[Tenso
 
     `outline` (B,) picks the object; `draws` (B, sum of COLUMNS) are uniforms that decide all else.
     """
-    part = dict(zip(COLUMNS, draws.split(list(COLUMNS.values()), dim=1), strict=True))
+    part = dict(zip(COLUMNS, torch.split(draws, list(COLUMNS.values()), dim=1), strict=True))
     frame = make_frame(size)
     pose = draw_pose(part["pose"], frame.half)
-    pieces = part["pieces"].unflatten(1, (len(BEHIND + BEFORE), _PIECE_COLUMNS))
+    pieces = part["pieces"].reshape(-1, len(BEHIND + BEFORE), _PIECE_COLUMNS)
     palette = draw_palette(part["palette"], pieces[..., -3:])
     covers = _piece_covers(pieces, pose, frame)
     light = _light(part["light"], frame)
@@ -112,7 +112,7 @@ def _rotation(turns: Tensor) -> Tensor:
     """(...,) in turns to matrices (...,2,2)."""
     angle = 2 * math.pi * turns
     cos, sin = angle.cos(), angle.sin()
-    return torch.stack([cos, -sin, sin, cos], dim=-1).unflatten(-1, (2, 2))
+    return torch.stack([cos, -sin, sin, cos], dim=-1).reshape(*turns.shape, 2, 2)
 
 
 def _local(matrix: Tensor, centre: Tensor, frame: Frame) -> tuple[Tensor, Tensor]:

@@ -36,7 +36,7 @@ def _noise(knots: Tensor, weights: Tensor, size: tuple[int, ...]) -> Tensor:
     """Smooth noise of about unit spread, (B,H,W): knots at three scales, bicubically joined."""
     sides = [side * side for side in LATTICES]
     total, norm = torch.zeros(()), weights.square().sum(1).sqrt() + 1e-3
-    for side, part, weight in zip(LATTICES, knots.split(sides, dim=1), weights.unbind(1), strict=True):
+    for side, part, weight in zip(LATTICES, torch.split(knots, sides, dim=1), weights.unbind(1), strict=True):
         lattice = (part - 0.5).reshape(-1, 1, side, side) * math.sqrt(12)
         layer = F.interpolate(lattice, size=size, mode="bicubic", align_corners=True).squeeze(1)
         total = total + weight / norm * layer

@@ -1,0 +1,167 @@
+"""Batches: crops and flips against a slow reference, keyed draws, and the ranks' shares."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from saligraft.data import Batch, ImageData, InMemoryLoader, crop_and_flip, undo_crop_and_flip
+
+MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
+
+
+def make_data(count: int = 23, height: int = 8, width: int = 6) -> ImageData:
+    generator = torch.Generator().manual_seed(count)
+    return ImageData(
+        name="noise",
+        images=torch.randint(256, (count, 3, height, width), dtype=torch.uint8, generator=generator),
+        labels=torch.arange(count) % 5,
+        classes=tuple("abcde"),
+        mean=MEAN,
+        std=STD,
+    )
+
+
+def epoch(data: ImageData, number: int = 0, **options: Any) -> list[Batch]:
+    loader = InMemoryLoader(data, **options)
+    loader.set_epoch(number)
+    batches = list(loader)
+    assert len(batches) == len(loader)
+    return batches
+
+
+def indices(batches: list[Batch]) -> list[int]:
+    return [int(i) for batch in batches for i in batch.index]
+
+
+def slow_crop(image: Tensor, top: int, left: int, flipped: int) -> Tensor:
+    """One sample and one pixel at a time."""
+    channels, height, width = image.shape
+    out = torch.zeros_like(image)
+    for c, y, x in itertools.product(range(channels), range(height), range(width)):
+        row, column = y + top, (width - 1 - x if flipped else x) + left
+        if 0 <= row < height and 0 <= column < width:
+            out[c, y, x] = image[c, row, column]
+    return out
+
+
+@given(
+    geometry=st.lists(st.tuples(st.integers(-4, 4), st.integers(-4, 4), st.integers(0, 1)), min_size=1, max_size=4),
+    height=st.integers(5, 8),
+    width=st.integers(5, 8),
+)
+@settings(max_examples=25, deadline=None)
+def test_crop_equals_the_slow_reference_and_can_be_undone(
+    geometry: list[tuple[int, int, int]], height: int, width: int
+) -> None:
+    images = torch.rand(len(geometry), 2, height, width) + 0.1  # never zero: zeros mark the padding
+    cropped = crop_and_flip(images, torch.tensor(geometry))
+    for image, crop, (top, left, flipped) in zip(images, cropped, geometry, strict=True):
+        assert torch.equal(crop, slow_crop(image, top, left, flipped))
+    back = undo_crop_and_flip(cropped, torch.tensor(geometry))
+    kept = back != 0
+    assert torch.equal(back[kept], images[kept])
+    assert int(kept.sum()) == int((cropped != 0).sum())  # all that was in the crop returned
+
+
+def test_batches_are_the_normalised_images_cropped_by_their_geometry() -> None:
+    data = make_data()
+    for batch in epoch(data, batch_size=5, train=True, pad=3):
+        assert batch.images.dtype == torch.float32
+        for image, label, index, geometry in zip(*batch, strict=True):
+            stored = data.images[index].double() / 255
+            normal = (stored - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]
+            torch.testing.assert_close(image.double(), slow_crop(normal, *geometry.tolist()), atol=1e-5, rtol=0)
+            assert label == data.labels[index]
+
+
+def test_every_offset_and_both_flips_occur_and_flip_can_be_off() -> None:
+    data = make_data(600)
+    geometry = torch.cat([batch.geometry for batch in epoch(data, batch_size=100, train=True, pad=2)])
+    for column, values in enumerate((range(-2, 3), range(-2, 3), range(2))):
+        counts = [int((geometry[:, column] == value).sum()) for value in values]
+        assert sum(counts) == 600
+        assert min(counts) > 0.7 * 600 / len(counts)
+    still = torch.cat([b.geometry for b in epoch(data, batch_size=100, train=True, pad=0, flip=False)])
+    assert not still.any()
+
+
+def test_draws_are_keyed_by_seed_epoch_and_sample_alone() -> None:
+    data = make_data(40)
+
+    def crops(number: int, **options: Any) -> dict[int, list[int]]:
+        batches = epoch(data, number, train=True, **options)
+        return {int(i): g.tolist() for b in batches for i, g in zip(b.index, b.geometry, strict=True)}
+
+    plain = crops(1, batch_size=8)
+    assert plain == crops(1, batch_size=5)
+    assert plain == crops(1, batch_size=4, rank=0, world_size=2) | crops(1, batch_size=4, rank=1, world_size=2)
+    assert plain != crops(2, batch_size=8)
+    assert plain != crops(1, batch_size=8, seed=1)
+
+
+def test_order_changes_with_epoch_and_seed_and_repeats() -> None:
+    data = make_data(40)
+    order = indices(epoch(data, batch_size=8, train=True))
+    assert sorted(order) == list(range(40))
+    assert order == indices(epoch(data, batch_size=8, train=True))
+    assert order != indices(epoch(data, 1, batch_size=8, train=True))
+    assert order != indices(epoch(data, batch_size=8, train=True, seed=1))
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_ranks_share_the_batches_of_one_large_rank(world_size: int) -> None:
+    data = make_data(45)
+    whole = epoch(data, batch_size=8, train=True)
+    parts = [
+        epoch(data, batch_size=8 // world_size, train=True, rank=rank, world_size=world_size)
+        for rank in range(world_size)
+    ]
+    assert len(whole) == 5  # 45 // 8: the partial batch is dropped
+    for step, batch in enumerate(whole):
+        assert sorted(indices([batch])) == sorted(indices([part[step] for part in parts]))
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 30])
+def test_testing_counts_every_image_once_unchanged(world_size: int) -> None:
+    data = make_data(23)
+    ranks = [epoch(data, batch_size=4, train=False, rank=r, world_size=world_size) for r in range(world_size)]
+    assert sorted(i for rank in ranks for i in indices(rank)) == list(range(23))
+    assert indices(ranks[0]) == list(range(0, 23, world_size))
+    first = ranks[0][0]
+    assert not first.geometry.any()
+    stored = data.images[first.index].float() / 255
+    restored = first.images * torch.tensor(STD)[:, None, None] + torch.tensor(MEAN)[:, None, None]
+    torch.testing.assert_close(restored, stored, atol=1e-6, rtol=0)
+
+
+def test_a_partial_batch_stays_if_it_is_the_only_one() -> None:
+    (batch,) = epoch(make_data(5), batch_size=8, train=True)
+    assert sorted(indices([batch])) == list(range(5))
+    shares = [epoch(make_data(5), batch_size=8, train=True, rank=rank, world_size=2) for rank in range(2)]
+    assert [len(indices(share)) for share in shares] == [2, 2]  # ranks must step together
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
+        ({"world_size": 0}, "world_size must be >= 1, got 0"),
+        ({"rank": 2, "world_size": 2}, r"rank must lie in \[0, 2\), got 2"),
+        ({"pad": 6}, r"pad must lie in \[0, 6\) for images of this size, got 6"),
+        ({"pad": -1}, "got -1"),
+        ({"world_size": 30}, "data must hold an image for each of 30 ranks, got 23 images"),
+    ],
+)
+def test_bad_layouts_are_named(options: dict[str, int], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        InMemoryLoader(make_data(), **{"batch_size": 4, "train": True, **options})  # type: ignore[arg-type]
+
+
+def test_a_negative_epoch_is_named() -> None:
+    with pytest.raises(ValueError, match="epoch must be >= 0, got -1"):
+        InMemoryLoader(make_data(), batch_size=4, train=True).set_epoch(-1)
