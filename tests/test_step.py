@@ -155,6 +155,21 @@ def test_multi_hot_labels_through_the_binary_criterion() -> None:
     step(images, labels).loss.backward()
 
 
+@pytest.mark.parametrize("warmup_steps", [0, 1])
+def test_models_that_return_more_than_logits(warmup_steps: int) -> None:
+    class WithExtras(Counting):
+        def forward(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"logits": super().forward(images), "hidden": images}
+
+    images, labels = batch()
+    steps = (
+        sg.GraftingStep(WithExtras(), sg.SaliencyGrafting(), warmup_steps=warmup_steps),
+        sg.MixingStep(WithExtras(), sg.CutMix(), warmup_steps=warmup_steps),
+    )
+    for step in steps:
+        assert step(images, labels).logits.shape == (8, K)
+
+
 def test_batch_of_one_and_autocast_and_non_square() -> None:
     model = Counting()
     step = sg.GraftingStep(model, sg.SaliencyGrafting(grids=(4, 5)))

@@ -12,7 +12,7 @@ from saligraft import checks
 from saligraft.batch import MixedBatch
 from saligraft.losses import mixed_cross_entropy
 from saligraft.methods.base import BatchMixer, check_batch
-from saligraft.saliency.capture import SaliencyCapture
+from saligraft.saliency.capture import SaliencyCapture, logits_of
 
 Criterion = Callable[[Tensor, MixedBatch], Tensor]
 
@@ -98,7 +98,7 @@ class GraftingStep(_Step):
         checks.label_values(labels)
         originals = MixedBatch.unmixed(images, labels)
         if self._count():
-            logits = self.model(images)
+            logits = logits_of(self.model(images))
             return StepOutput(self.criterion(logits, originals), logits, None)
 
         logits, saliency = self.capture(images)  # one pass of the originals: logits and S  (§4.3)
@@ -106,7 +106,7 @@ class GraftingStep(_Step):
         for weight in self.loss_weights[1:]:
             drawn = self.method.draw(images, generator=self.generator)  # j, grid, P ~ Bern(p_B)
             mixed = self.method.apply(images, labels, saliency, drawn)  # M (Eq. 3-4), φ, λ (Eq. 5)
-            loss = loss + weight * self.criterion(self.model(mixed.images), mixed)
+            loss = loss + weight * self.criterion(logits_of(self.model(mixed.images)), mixed)
         return StepOutput(loss, logits, mixed)
 
 
@@ -134,10 +134,10 @@ class MixingStep(_Step):
         """Forward pass and loss of one batch; called as `GraftingStep` is, so that loops can swap the two."""
         del index, geometry
         if self._count() or self.method is None:
-            logits = self.model(images)
+            logits = logits_of(self.model(images))
             return StepOutput(self.criterion(logits, MixedBatch.unmixed(images, labels)), logits, None)
         mixed = self.method(images, labels, generator=self.generator)
-        logits = self.model(mixed.images)
+        logits = logits_of(self.model(mixed.images))
         return StepOutput(self.criterion(logits, mixed), logits, mixed)
 
 

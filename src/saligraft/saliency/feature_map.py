@@ -13,4 +13,5 @@ def feature_saliency(features: Tensor) -> Tensor:
     checks.rank("features", features, "(B, C, h, w)")
     dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
     # The l1 norm over channels is the same sum in one kernel, without a copy of |A|.
-    return torch.linalg.vector_norm(features.detach(), ord=1, dim=1, dtype=dtype)
+    saliency: Tensor = torch.linalg.vector_norm(features.detach(), ord=1, dim=1, dtype=dtype)
+    return saliency
