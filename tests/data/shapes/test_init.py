@@ -100,7 +100,7 @@ def test_bad_options_are_named(options: dict[str, Any], error: type[Exception], 
 
 
 def probe_accuracy(features: tuple[Tensor, Tensor], data: tuple[ImageData, ImageData]) -> float:
-    """Test accuracy, in percent, of multinomial logistic regression with a ridge on features (N,D) of train and test."""
+    """Test accuracy, in percent, of multinomial logistic regression with a ridge, features (N,D) of train and test."""
     spread = features[0].std(0)
     varying = spread > 1e-6
     centre = features[0][:, varying].mean(0)
@@ -120,7 +120,7 @@ def probe_accuracy(features: tuple[Tensor, Tensor], data: tuple[ImageData, Image
 
 
 def colour_histogram(images: Tensor, chosen: Tensor | None = None) -> Tensor:
-    """Shares (N,112) of the chosen pixels (N,H,W), by default all, in 4x4x4 joint bins of colour and in 16 bins of each channel."""
+    """Shares (N,112) of the chosen pixels (N,H,W), by default all: 4x4x4 joint bins, and 16 bins of each channel."""
     chosen = torch.ones_like(images[:, 0], dtype=torch.bool) if chosen is None else chosen
     red, green, blue = images.long().unbind(1)
     kinds = [(red // 64 * 16 + green // 64 * 4 + blue // 64, 64), (red // 16, 16), (green // 16, 16), (blue // 16, 16)]
