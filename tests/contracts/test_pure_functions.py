@@ -11,6 +11,14 @@ from torch import Tensor
 import saligraft as sg
 from saligraft.grafting import pixel_area, spread
 from saligraft.masks import rectangle_mask
+from saligraft.masks.peak_box import peak_box
+from saligraft.saliency import (
+    class_activation_map,
+    fine_grained_saliency,
+    gradient_activation_map,
+    gradient_saliency,
+    spectral_residual_saliency,
+)
 
 B, K = 4, 5
 GRIDS = (8, 4, 7, 16, 3, 12)
@@ -18,6 +26,10 @@ GRIDS = (8, 4, 7, 16, 3, 12)
 
 def maps(grid: int) -> Tensor:
     return torch.rand(B, grid, grid, generator=torch.Generator().manual_seed(grid))
+
+
+def features(grid: int) -> Tensor:
+    return torch.randn(B, 6, grid, grid, generator=torch.Generator().manual_seed(grid))
 
 
 def mask(grid: int) -> Tensor:
@@ -31,6 +43,7 @@ PARTNER = torch.tensor([2, 0, 3, 1])
 WEIGHT = torch.tensor([0.0, 0.3, 0.7, 1.0])
 BOX = torch.tensor([[0, 0, 4, 5], [2, 3, 16, 20], [5, 5, 5, 5], [0, 0, 16, 20]])
 LOGITS = torch.randn(B, K, generator=torch.Generator().manual_seed(1))
+CLASS_WEIGHT = torch.randn(K, 6, generator=torch.Generator().manual_seed(2))
 
 
 def mixed(labels: Tensor, device: torch.device) -> sg.MixedBatch:
@@ -45,6 +58,19 @@ def targets(batch: sg.MixedBatch) -> Tensor:
 # Every pure function of the library with its arguments for a grid; tensors only, ints and MixedBatch aside.
 CALLS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]] = {
     "feature_saliency": (sg.feature_saliency, lambda grid: (torch.randn(B, 6, grid, grid),)),
+    "class_activation_map": (
+        class_activation_map,
+        lambda grid: (features(grid), CLASS_WEIGHT, LABELS),
+    ),
+    "class_activation_map of rows": (
+        lambda a, w, y: class_activation_map(a, w, y, negative="shift"),
+        lambda grid: (features(grid), CLASS_WEIGHT, ROWS),
+    ),
+    "gradient_activation_map": (gradient_activation_map, lambda grid: (features(grid), features(grid).flip(0))),
+    "gradient_saliency": (gradient_saliency, lambda grid: (features(grid),)),
+    "fine_grained_saliency": (fine_grained_saliency, lambda _: (IMAGES,)),
+    "spectral_residual_saliency": (spectral_residual_saliency, lambda _: (IMAGES.sigmoid(),)),
+    "peak_box": (lambda s, r: peak_box(s, r, 16, 20), lambda grid: (maps(grid), WEIGHT)),
     "resize_saliency": (sg.resize_saliency, lambda grid: (maps(8), grid)),
     "salient_regions": (sg.salient_regions, lambda grid: (maps(grid),)),
     "top_k_regions": (lambda s: sg.top_k_regions(s, 6), lambda grid: (maps(grid),)),

@@ -1,0 +1,129 @@
+"""What a saliency source is: images and labels in, one map per image out, and how to run a network without a trace.
+
+Any source goes with any method that needs saliency. Called by itself, ``source(images, labels)``, it leaves nothing
+behind: no `.grad`, no batch-norm statistics, no step in a random stream, no changed mode, no hook, also after an error.
+`with_logits` is the training pass of a model together with the maps of its images: sources that look at that very
+model take them from that very pass.
+Shapes: B batch, C channels, H W pixels, K classes, h w cells of the map.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from saligraft import checks
+from saligraft.saliency.capture import _wrappers, logits_of
+
+Mode = Literal["eval", "train"]
+
+
+class Passes(NamedTuple):
+    """How many whole passes through the network a batch of maps costs."""
+
+    forward: int
+    backward: int
+
+
+class SaliencySource(ABC):
+    """``source(images, labels) -> saliency`` (B, h, w), >= 0, float32 (float64 stays), detached."""
+
+    alone: ClassVar[Passes]  # passes of a call by itself
+    shared: ClassVar[Passes]  # passes that `with_logits` adds to the training pass
+
+    @abstractmethod
+    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Maps of images (B, C, H, W) for labels (B,) or (B, K), which class-agnostic sources do not need."""
+
+    def with_logits(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """A training pass of `model`: its logits, with gradient, and the images' maps."""
+        saliency = self(images, labels)
+        return logits_of(model(images)), saliency
+
+
+class NetworkSource(SaliencySource):
+    """A source that asks a network: the one in training, or another, say a frozen one.
+
+    By itself it runs the network in evaluation mode: no dropout, batch norm by its running statistics, so that an
+    image's map depends on no other image and a batch of one is as good as any. ``mode="train"`` runs it with batch
+    statistics and dropout, as the training pass does; both work on copies of the buffers. Under DDP a call by itself
+    runs the inner network, without any exchange between processes.
+    """
+
+    def __init__(self, model: nn.Module, mode: Mode = "eval") -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+        checks.one_of("mode", mode, get_args(Mode))
+        self.model = model
+        self.mode = mode
+
+    @property
+    def network(self) -> nn.Module:
+        """The model without what DDP or torch.compile wrap around it."""
+        return _wrappers(self.model)[-1]
+
+    @abstractmethod
+    def training_pass(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and maps from one pass of the model as it stands."""
+
+    def with_logits(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        if model is self.model:
+            return self.training_pass(images, labels)
+        return super().with_logits(model, images, labels)
+
+
+@contextmanager
+def without_trace(network: nn.Module, images: Tensor, mode: Mode) -> Iterator[None]:
+    """Run a network inside; on leaving, its mode, buffers and torch's and Python's random streams are as before.
+
+    Buffers are replaced by copies, not restored by writing into them: a graph that an earlier pass has built may
+    still need the originals unchanged for its backward.
+    """
+    modules = list(network.modules())
+    modes = [module.training for module in modules]
+    buffers: list[dict[str, Any]] = [dict(module._buffers) for module in modules]
+    state = random.getstate()
+    with _forked_streams(images.device):
+        try:
+            for module, held in zip(modules, buffers, strict=True):
+                module.training = mode == "train"  # not .train(), which some networks override to freeze a part
+                module._buffers.update({name: value.clone() for name, value in held.items() if value is not None})
+            yield
+        finally:
+            random.setstate(state)
+            for module, training, held in zip(modules, modes, buffers, strict=True):
+                module.training = training
+                module._buffers.clear()
+                module._buffers.update(held)
+
+
+@contextmanager
+def _forked_streams(device: torch.device) -> Iterator[None]:
+    if device.type == "cpu":
+        with torch.random.fork_rng(devices=[]):
+            yield
+    else:
+        with torch.random.fork_rng(devices=[device], device_type=device.type):
+            yield
+
+
+def checked_labels(labels: Tensor | None, images: Tensor, source: str) -> Tensor:
+    """The labels that a class-discriminative source cannot do without."""
+    if labels is None:
+        raise ValueError(f"labels must be given to {source}, which shows the evidence for a class; got None")
+    checks.labels(labels, len(images))
+    checks.same_device("labels", labels, images)
+    return labels
+
+
+def label_scores(logits: Tensor, labels: Tensor) -> Tensor:
+    """(B,): the logit of each true class; for rows of probabilities or several classes, weighed by them."""
+    if labels.ndim == 1:
+        return logits.gather(1, labels[:, None].long())[:, 0]
+    return (logits * labels.to(logits.dtype)).sum(dim=1)

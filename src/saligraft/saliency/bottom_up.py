@@ -1,0 +1,206 @@
+"""Bottom-up saliency: what stands out by contrast or by frequency alone, without any network.
+
+Fine-grained: Montabone & Soto, Image and Vision Computing 2010, as OpenCV's `StaticSaliencyFineGrained` computes it;
+spectral residual: Hou & Zhang, CVPR 2007, as OpenCV's `StaticSaliencySpectralResidual` does. Both here for whole
+batches, in floating point where OpenCV rounds to 8 bits between its steps.
+Shapes: B batch, C channels, H W pixels. Maps have the images' size, float32 (float64 stays), and are detached.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from saligraft import checks
+from saligraft.saliency.base import Passes, SaliencySource
+
+RGB_WEIGHTS = (0.299, 0.587, 0.114)  # luma of ITU-R BT.601, OpenCV's conversion to grey
+SURROUNDS = (12, 24, 48, 28, 56, 112)  # half the sides of the boxes a pixel is compared with, OpenCV's six scales
+SPECTRUM_SIDE = 64  # the scale at which Hou & Zhang, and OpenCV, look at every image
+GREY_LEVELS = 255.0
+# One grey level in one pixel has amplitude 1 at every frequency; less than this is rounding of the transform.
+LEAST_AMPLITUDE = 0.1
+SPECTRUM_BLUR = (1 / 3, 1 / 3, 1 / 3)
+_MAP_BLUR = [math.exp(-(offset**2) / (2 * 8.0**2)) for offset in range(-2, 3)]  # OpenCV: 5 × 5, σ = 8
+MAP_BLUR = tuple(weight / sum(_MAP_BLUR) for weight in _MAP_BLUR)
+
+
+def fine_grained_saliency(images: Tensor) -> Tensor:
+    """Centre–surround contrast over six scales, on-centre and off-centre apart: (B, C, H, W) -> (B, H, W).
+
+    Each of the two is scaled to a peak of 1, then they are added. Images may have any range and offset: the map stays
+    the same. Grey, or RGB, or RGB with a fourth channel that is ignored. A flat image gives an all-zero map.
+    """
+    grey = _smooth(_grey(images))
+    # On a flat image the contrast is rounding, which must not be scaled up to a peak of 1.
+    rounding = 8 * torch.finfo(grey.dtype).eps * grey.abs().amax(dim=(1, 2), keepdim=True)
+    grey = grey - grey.mean(dim=(1, 2), keepdim=True)  # small sums keep their digits
+    batch, height, width = grey.shape
+    integral = grey.new_zeros(batch, height + 1, width + 1)
+    integral[:, 1:, 1:] = grey.cumsum(dim=1).cumsum(dim=2)
+    signed, absolute = torch.zeros_like(grey), torch.zeros_like(grey)
+    for reach in SURROUNDS:
+        box = _windowed(_windowed(integral, reach, dim=1), reach, dim=2)
+        area = (_window_size(height, reach, grey)[:, None] * _window_size(width, reach, grey)).to(grey.dtype)
+        share = 1 / (area - 1).clamp(min=1)
+        contrast = torch.addcmul(grey * (area * share), box, share, value=-1)  # centre − mean of the rest of its box
+        signed += contrast
+        absolute += contrast.abs_()
+    return _to_peak(absolute + signed, rounding) + _to_peak(absolute - signed, rounding)
+
+
+def spectral_residual_saliency(images: Tensor) -> Tensor:
+    """What departs from the smoothed log spectrum of the image, transformed back: (B, C, H, W) -> (B, H, W).
+
+    Images in [0, 1]: the spectrum's zero frequency and the 1 that OpenCV adds to the amplitudes before the logarithm
+    depend on range and offset. Channels as for `fine_grained_saliency`. A flat image gives a flat map.
+    """
+    checks.images(images)
+    height, width = images.shape[2:]
+    if height * width > SPECTRUM_SIDE**2:  # both are linear: the cheaper first
+        grey = _grey(_resized(checks.at_least_float32(images.detach()), SPECTRUM_SIDE, SPECTRUM_SIDE))
+    else:
+        grey = _resized(_grey(images)[:, None], SPECTRUM_SIDE, SPECTRUM_SIDE)[:, 0]
+    spectrum = torch.fft.fft2(grey * GREY_LEVELS)
+    amplitude = spectrum.abs()
+    log_amplitude = (amplitude + 1).log()
+    residual = (log_amplitude - _filtered(log_amplitude, SPECTRUM_BLUR)).exp()
+    factor = torch.where(amplitude > LEAST_AMPLITUDE, residual / amplitude, 0.0)
+    back = torch.view_as_real(torch.fft.ifft2(torch.view_as_complex(torch.view_as_real(spectrum) * factor[..., None])))
+    peaks = _filtered(torch.linalg.vector_norm(back, dim=-1), MAP_BLUR).square()
+    return _resized(_to_peak(peaks)[:, None], height, width)[:, 0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BottomUp(SaliencySource):
+    """What both bottom-up sources share: they see pixels, so it matters how the images were normalised.
+
+    Given the data set's `mean` and `std` (one per channel, or one for all), that is undone first.
+    """
+
+    alone: ClassVar[Passes] = Passes(0, 0)
+    shared: ClassVar[Passes] = Passes(0, 0)
+
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.mean is None) != (self.std is None):
+            raise ValueError(f"mean and std must be given together, got mean={self.mean}, std={self.std}")
+        for std in self.std or ():
+            checks.positive("each of std", std)
+
+    def _pixels(self, images: Tensor) -> Tensor:
+        """Values as before normalisation, if that is known."""
+        checks.images(images)
+        images = checks.at_least_float32(images.detach())
+        if self.mean is None or self.std is None:
+            return images
+        for name, given in (("mean", self.mean), ("std", self.std)):
+            if len(given) not in (1, images.shape[1]):
+                raise ValueError(f"{name} must have 1 or {images.shape[1]} entries, one per channel, got {len(given)}")
+        mean, std = (images.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
+        return images * std + mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineGrained(BottomUp):
+    """`fine_grained_saliency` as a source. Without `mean` and `std`, channels are weighed as they come."""
+
+    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        del labels  # looks at pixels alone
+        return fine_grained_saliency(self._pixels(images))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpectralResidual(BottomUp):
+    """`spectral_residual_saliency` as a source. Without `mean` and `std`, each image is stretched to [0, 1]."""
+
+    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        del labels  # looks at pixels alone
+        pixels = self._pixels(images)
+        if self.mean is None:
+            low, high = pixels.amin(dim=(1, 2, 3), keepdim=True), pixels.amax(dim=(1, 2, 3), keepdim=True)
+            pixels = (pixels - low) / torch.where(high > low, high - low, 1.0)
+        return spectral_residual_saliency(pixels)
+
+
+def _grey(images: Tensor) -> Tensor:
+    """(B, C, H, W) -> (B, H, W), float32 or wider."""
+    checks.images(images)
+    channels = images.shape[1]
+    if channels not in (1, 3, 4):
+        raise ValueError(f"images must have 1 (grey), 3 (RGB) or 4 (RGB, one ignored) channels, got {channels}")
+    planes = checks.at_least_float32(images.detach()).unbind(dim=1)
+    if channels == 1:
+        return planes[0]
+    grey = planes[0] * RGB_WEIGHTS[0]
+    for plane, weight in zip(planes[1:3], RGB_WEIGHTS[1:], strict=True):
+        grey = grey.add_(plane, alpha=weight)
+    return grey
+
+
+def _smooth(grey: Tensor) -> Tensor:
+    """Twice the binomial 1-2-1 filter along both axes, at the border mirrored; sixteen times as large per axis."""
+    for dim in (1, 2):
+        grey = grey.index_select(dim, _mirrored(grey.shape[dim], 2, grey.device))
+        for _ in range(4):  # a sum of neighbours, four times over, is 1-4-6-4-1
+            size = grey.shape[dim] - 1
+            grey = grey.narrow(dim, 0, size) + grey.narrow(dim, 1, size)
+    return grey
+
+
+def _mirrored(size: int, margin: int, device: torch.device) -> Tensor:
+    """Indices of an axis with a margin that mirrors it about the outermost cells, which are not repeated."""
+    period = max(2 * (size - 1), 1)
+    index = torch.arange(-margin, size + margin, device=device) % period
+    return torch.minimum(index, period - index)
+
+
+def _windowed(integral: Tensor, reach: int, dim: int) -> Tensor:
+    """Sums over (x − reach, x + reach] ∩ [0, size) for every x along an axis of running sums that start with 0.
+
+    Where the window always covers the whole axis the result has one entry along it, to be broadcast.
+    """
+    size = integral.shape[dim] - 1
+    total = integral.narrow(dim, size, 1)
+    if reach >= size:
+        return total
+    shape = list(integral.shape)
+    shape[dim] = reach
+    sums = torch.cat((integral.narrow(dim, reach + 1, size - reach), total.expand(shape)), dim=dim)
+    inner = size - reach + 1
+    sums.narrow(dim, reach - 1, inner).sub_(integral.narrow(dim, 0, inner))
+    return sums
+
+
+def _window_size(size: int, reach: int, like: Tensor) -> Tensor:
+    x = torch.arange(size, device=like.device)
+    return (x + reach + 1).clamp(max=size) - (x - reach + 1).clamp(min=0)
+
+
+def _to_peak(values: Tensor, negligible: Tensor | float = 0.0) -> Tensor:
+    """Each map divided by its largest value; all zero where that is negligible."""
+    peak = values.amax(dim=(1, 2), keepdim=True)
+    return torch.where(peak <= negligible, 0.0, values / torch.where(peak <= negligible, 1.0, peak))
+
+
+def _resized(values: Tensor, height: int, width: int) -> Tensor:
+    return F.interpolate(values, size=(height, width), mode="bilinear", align_corners=False)
+
+
+def _filtered(values: Tensor, weights: Sequence[float]) -> Tensor:
+    """A separable filter over square maps (B, n, n), mirrored at the border, as two small matrix products."""
+    size, margin = values.shape[1], len(weights) // 2
+    index = _mirrored(size, margin, values.device)
+    cells = torch.arange(size, device=values.device)
+    matrix = values.new_zeros(size, size)
+    for offset, weight in enumerate(weights):
+        matrix = matrix + weight * (index[offset : offset + size, None] == cells)
+    return matrix @ values @ matrix.T

@@ -1,0 +1,75 @@
+"""Saliency by the gradient at the pixels: Simonyan et al., ICLR workshop 2014, and as PuzzleMix (2020) uses it.
+
+Simonyan takes the class's logit and the largest absolute slope over channels; PuzzleMix takes the loss and the root of
+the mean square, which is the l2 norm but for a factor that no method sees.
+Shapes: B batch, C channels, H W pixels, K classes.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from saligraft import checks
+from saligraft.saliency.base import Mode, NetworkSource, Passes, checked_labels, label_scores, without_trace
+from saligraft.saliency.capture import logits_of
+
+Of = Literal["loss", "score"]
+Over = Literal["l2", "max"]
+
+
+def gradient_saliency(gradient: Tensor, over: Over = "l2") -> Tensor:
+    """The l2 norm, or the largest absolute value, over channels: (B, C, H, W) -> (B, H, W), detached."""
+    checks.rank("gradient", gradient, "(B, C, H, W)")
+    checks.one_of("over", over, get_args(Over))
+    dtype = torch.float64 if gradient.dtype == torch.float64 else torch.float32
+    order = 2 if over == "l2" else torch.inf
+    saliency: Tensor = torch.linalg.vector_norm(gradient.detach(), ord=order, dim=1, dtype=dtype)
+    return saliency
+
+
+class InputGradient(NetworkSource):
+    """Slopes of the loss, or of the true class's logit, at each pixel, by `torch.autograd.grad`.
+
+    By itself it costs a forward and a backward pass, in evaluation mode as PuzzleMix's authors do when they train on
+    mixed images only; with a training pass it costs a backward pass, in training mode as they do when they train on
+    originals too. The loss is the sum of the samples' cross-entropies, so that small slopes do not vanish in half
+    precision.
+    """
+
+    alone: ClassVar[Passes] = Passes(1, 1)
+    shared: ClassVar[Passes] = Passes(0, 1)
+
+    def __init__(self, model: nn.Module, *, of: Of = "loss", over: Over = "l2", mode: Mode = "eval") -> None:
+        super().__init__(model, mode)
+        checks.one_of("of", of, get_args(Of))
+        checks.one_of("over", over, get_args(Over))
+        self.of, self.over = of, over
+
+    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        given = self._check(images, labels)
+        with without_trace(self.network, images, self.mode):
+            return self._maps(self.network, images.detach().requires_grad_(), given, keep_graph=False)[1]
+
+    def training_pass(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        given = self._check(images, labels)
+        watched = images if images.requires_grad else images.detach().requires_grad_()
+        return self._maps(self.model, watched, given, keep_graph=True)
+
+    def _maps(self, model: nn.Module, images: Tensor, labels: Tensor, keep_graph: bool) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            logits = logits_of(model(images))
+            if self.of == "loss":
+                targets = labels.long() if labels.ndim == 1 else labels.to(checks.at_least_float32(logits).dtype)
+                total = F.cross_entropy(checks.at_least_float32(logits), targets, reduction="sum")
+            else:
+                total = label_scores(logits, labels).sum()
+            (gradient,) = torch.autograd.grad(total, images, retain_graph=keep_graph)
+        return logits, gradient_saliency(gradient, self.over)
+
+    def _check(self, images: Tensor, labels: Tensor | None) -> Tensor:
+        checks.images(images)
+        return checked_labels(labels, images, "input-gradient")

@@ -1,0 +1,116 @@
+"""The saliency sources by name, and the one way to name, give or make one.
+
+A training step asks ``logits, saliency = source.with_logits(model, images, labels)``. What that adds to the training
+pass, and what ``source(images, labels)`` costs by itself, in whole passes through the network:
+
+| name              | added to a training pass | by itself                     | needs labels |
+|-------------------|--------------------------|-------------------------------|--------------|
+| feature-map       | nothing                  | 1 forward                     | no           |
+| cam               | nothing                  | 1 forward                     | yes          |
+| grad-cam          | backward through the head| 1 forward, back through head  | yes          |
+| input-gradient    | 1 backward               | 1 forward, 1 backward         | yes          |
+| fine-grained      | no pass                  | no pass                       | no           |
+| spectral-residual | no pass                  | no pass                       | no           |
+
+`cam` and `grad-cam` make one more forward pass in their first call, to find the layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from saligraft import checks
+from saligraft.saliency.base import Mode, NetworkSource, Passes, SaliencySource, without_trace
+from saligraft.saliency.bottom_up import FineGrained, SpectralResidual
+from saligraft.saliency.capture import SaliencyCapture
+from saligraft.saliency.class_activation import ClassActivation, GradCam
+from saligraft.saliency.input_gradient import InputGradient
+
+
+class FeatureMap(NetworkSource):
+    """Forward saliency, the paper's: Σ_c |A_c| of the last map of the image (§4.3), by `SaliencyCapture`."""
+
+    alone: ClassVar[Passes] = Passes(1, 0)
+    shared: ClassVar[Passes] = Passes(0, 0)
+
+    def __init__(self, model: nn.Module, layer: str | nn.Module | None = None, mode: Mode = "eval") -> None:
+        super().__init__(model, mode)
+        self.capture = SaliencyCapture(model, layer)
+        # DDP would exchange buffers also in a pass that is to leave no trace.
+        self._quiet = self.capture if self.network is model else SaliencyCapture(self.network, layer)
+
+    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        del labels  # whatever the class
+        checks.images(images)
+        with torch.no_grad(), without_trace(self.network, images, self.mode):
+            result: tuple[Tensor, Tensor] = self._quiet(images)
+        return result[1]
+
+    def training_pass(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        del labels
+        result: tuple[Tensor, Tensor] = self.capture(images)
+        return result
+
+
+class OwnFunction(SaliencySource):
+    """A user's own ``function(images) -> saliency``; what it leaves behind is its own affair."""
+
+    alone: ClassVar[Passes] = Passes(0, 0)
+    shared: ClassVar[Passes] = Passes(0, 0)
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        if not callable(function):
+            raise TypeError(f"function must be callable, got {type(function).__name__}")
+        self.function = function
+
+    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        del labels
+        checks.images(images)
+        saliency = self.function(images)
+        checks.saliency(saliency, batch=len(images), name="saliency of the given function")
+        checks.same_device("saliency of the given function", saliency, images)
+        return checks.at_least_float32(saliency.detach())
+
+
+SALIENCY_SOURCES: dict[str, type[SaliencySource]] = {
+    "feature-map": FeatureMap,
+    "cam": ClassActivation,
+    "grad-cam": GradCam,
+    "input-gradient": InputGradient,
+    "fine-grained": FineGrained,
+    "spectral-residual": SpectralResidual,
+}
+
+
+def saliency_source(
+    source: str | SaliencySource | Callable[[Tensor], Tensor] | None,
+    model: nn.Module,
+    *,
+    layer: str | nn.Module | None = None,
+    **options: Any,
+) -> SaliencySource:
+    """Whatever names or makes a source, as a source: a name, a source, a function of the images, None for the paper's.
+
+    By name it looks at `model`, if it looks at any network at all; `layer` and `options` go to the source named.
+    """
+    if source is None or isinstance(source, str):
+        name = source or "feature-map"
+        checks.one_of("saliency source", name, SALIENCY_SOURCES)
+        made = SALIENCY_SOURCES[name]
+        if layer is not None and made in (InputGradient, FineGrained, SpectralResidual):
+            raise ValueError(f"layer must not be given for {name!r}, which looks at no layer; got {layer!r}")
+        arguments = {} if layer is None else {"layer": layer}
+        bound: tuple[nn.Module, ...] = (model,) if issubclass(made, NetworkSource) else ()
+        return made(*bound, **arguments, **options)
+    if layer is not None or options:
+        raise ValueError("layer and options must not be given with a source that is already made")
+    if isinstance(source, SaliencySource):
+        return source
+    if callable(source):
+        return OwnFunction(source)
+    expected = f"one of {', '.join(map(repr, SALIENCY_SOURCES))}, a SaliencySource or a function of the images"
+    raise TypeError(f"saliency source must be {expected}, got {type(source).__name__}")
