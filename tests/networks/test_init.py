@@ -1,11 +1,12 @@
 """Networks by name."""
 
+import subprocess
 import sys
 
 import pytest
 import torch
 
-from saligraft.networks import NETWORKS, WideResNet, build_network
+from saligraft.networks import NETWORKS, PyramidNet, SmallImageResNet, WideResNet, build_network
 
 
 def test_wide_resnets_resolve_by_depth_and_width() -> None:
@@ -14,6 +15,37 @@ def test_wide_resnets_resolve_by_depth_and_width() -> None:
     assert len(network.stages[0]) == 2
     assert network.num_features == 192
     assert network(torch.randn(2, 2, 12, 12)).shape == (2, 7)
+
+
+def test_pyramidnets_resolve_by_depth_and_alpha() -> None:
+    network = build_network("pyramidnet-20-24", num_classes=7, in_channels=2, shake_drop=True)
+    assert isinstance(network, PyramidNet)
+    assert [len(stage) for stage in network.stages] == [3, 3, 3]
+    assert network.num_features == 40
+    assert network(torch.randn(2, 2, 12, 12)).shape == (2, 7)
+
+
+def test_small_resnets_resolve_by_depth() -> None:
+    network = build_network("resnet-10-small", num_classes=7, in_channels=1, width=4, stem_stride=2)
+    assert isinstance(network, SmallImageResNet)
+    assert network.forward_features(torch.randn(2, 1, 64, 64)).shape == (2, 32, 4, 4)
+
+
+@pytest.mark.parametrize(("name", "cells"), [("resnet-50", 7), ("resnet-50-loc", 14)])
+def test_imagenet_resnets_resolve_by_depth(name: str, cells: int) -> None:
+    with torch.device("meta"):
+        network = build_network(name, num_classes=7, in_channels=1)
+        assert network.forward_features(torch.randn(2, 1, 224, 224)).shape == (2, 2048, cells, cells)
+
+
+def test_torchvision_is_imported_for_the_networks_that_need_it_alone() -> None:
+    script = (
+        "import sys; from saligraft.networks import build_network\n"
+        "for name in ('wrn-10-1', 'pyramidnet-8-4', 'resnet-10-small', 'resnet-10'):\n"
+        "    build_network(name, 2); print('torchvision' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert run.stdout.split() == ["False", "False", "False", "True"], run.stderr
 
 
 @pytest.mark.parametrize("name", ["torchvision:resnet18", "timm:resnet18"])
@@ -33,8 +65,21 @@ def test_torchvision_refuses_other_channel_counts_and_names_a_way() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("resnet", 'unknown network "resnet"; valid: "wrn-DEPTH-WIDTH", "torchvision:NAME", "timm:NAME"'),
+        (
+            "resnet",
+            'unknown network "resnet"; valid: "wrn-DEPTH-WIDTH", "pyramidnet-DEPTH-ALPHA", "resnet-DEPTH-small"',
+        ),
+        (
+            "vgg-16",
+            'unknown network "vgg-16"; valid: .*"resnet-DEPTH-loc", "resnet-DEPTH", "torchvision:NAME", "timm:NAME"',
+        ),
         ("wrn-wide", 'named "wrn-DEPTH-WIDTH"'),
+        ("pyramidnet-200", 'named "pyramidnet-DEPTH-ALPHA"'),
+        ("resnet-fifty", r'named "resnet-DEPTH", .* got "resnet-fifty"'),
+        ("resnet-50-big", r'named "resnet-DEPTH", .* got "resnet-50-big"'),
+        ("resnet-big-small", r'named "resnet-DEPTH", .* got "resnet-big-small"'),
+        ("resnet-51", "depth must be one of 10, 18, 34, 50, 101, 152; got 51"),
+        ("resnet-50-small", "depth must be one of 10, 18, 34; got 50"),
         ("torchvision:resnet51", r'unknown network "torchvision:resnet51"; did you mean .*resnet50'),
         ("timm:convnext_tny", r'unknown network "timm:convnext_tny"; did you mean convnext_tiny'),
         ("timm:zzzzzzzz", r"timm lists \d+ models"),
@@ -45,15 +90,28 @@ def test_unknown_names_list_the_valid_ones(name: str, message: str) -> None:
         build_network(name, num_classes=5)
 
 
-def test_unknown_options_list_the_valid_ones() -> None:
-    with pytest.raises(ValueError, match="wrn-10-1 has no option 'dropuot'; valid: dropout"):
-        build_network("wrn-10-1", 5, dropuot=0.1)
+@pytest.mark.parametrize(
+    ("name", "option", "message"),
+    [
+        ("wrn-10-1", "dropuot", "wrn-10-1 has no option 'dropuot'; valid: dropout"),
+        ("pyramidnet-20-24", "shake", "no option 'shake'; valid: bottleneck, shake_drop, shake_level"),
+        ("resnet-18-small", "dropout", "resnet-18-small has no option 'dropout'; valid: width, stem_stride"),
+        ("resnet-50", "large_map", "resnet-50 has no option 'large_map'; valid: none"),
+        ("resnet-50-loc", "large_map", "resnet-50-loc has no option 'large_map'; valid: none"),
+    ],
+)
+def test_unknown_options_list_the_valid_ones(name: str, option: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_network(name, 5, **{option: True})
 
 
 def test_an_absent_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(ImportError, match='network "timm:resnet18" needs timm: pip install timm'):
         build_network("timm:resnet18", 5)
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with pytest.raises(ImportError, match='network "resnet-50-loc" needs torchvision: pip install torchvision'):
+        build_network("resnet-50-loc", 5)
 
 
 def test_every_pattern_says_what_it_is() -> None:

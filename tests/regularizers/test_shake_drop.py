@@ -88,8 +88,8 @@ def test_the_features_type_and_memory_order_stay(dtype: torch.dtype, level: Any)
     ("level", "shape"),
     [("batch", (1, 1, 1, 1)), ("image", (4, 1, 1, 1)), ("channel", (4, 3, 1, 1)), ("pixel", SHAPE)],
 )
-def test_each_level_draws_its_own_factors(level: Any, shape: tuple[int, ...]) -> None:
-    drawn = ShakeDrop(0.5, level=level).draw(torch.randn(SHAPE))
+def test_each_level_draws_its_own_factors(level: Any, shape: tuple[int, ...], generator: torch.Generator) -> None:
+    drawn = ShakeDrop(0.5, level=level).draw(torch.randn(SHAPE), generator=generator)
     assert drawn.gate.shape == (1, 1, 1, 1)
     assert drawn.alpha.shape == drawn.beta.shape == shape
     assert drawn.alpha.unique().numel() == drawn.alpha.numel()

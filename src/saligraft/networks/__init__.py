@@ -13,9 +13,11 @@ from typing import Any
 
 from torch import nn
 
+from saligraft.networks.pyramidnet import PyramidNet
+from saligraft.networks.resnet import SmallImageResNet
 from saligraft.networks.wide_resnet import WideBlock, WideResNet
 
-__all__ = ["NETWORKS", "WideBlock", "WideResNet", "build_network"]
+__all__ = ["NETWORKS", "PyramidNet", "SmallImageResNet", "WideBlock", "WideResNet", "build_network"]
 
 
 def _wide_resnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
@@ -23,13 +25,66 @@ def _wide_resnet(name: str, num_classes: int, in_channels: int, **options: Any) 
     shape = re.fullmatch(r"wrn-(\d+)-(\d+)", name)
     if shape is None:
         raise ValueError(f'a Wide ResNet is named "wrn-DEPTH-WIDTH", such as "wrn-28-10", got "{name}"')
-    known = [p for p in inspect.signature(WideResNet).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    _check_options(name, WideResNet, options)
+    depth, width = (int(group) for group in shape.groups())
+    return WideResNet(depth, width, num_classes, in_channels, **options)
+
+
+def _pyramidnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
+    """Han et al. 2017, α̃ = ALPHA; depth 6n + 2, or 9n + 2 with bottlenecks, which 164 and deeper have;
+    options `shake_drop`, `shake_level`, `bottleneck`.
+    """
+    shape = re.fullmatch(r"pyramidnet-(\d+)-(\d+)", name)
+    if shape is None:
+        raise ValueError(f'a PyramidNet is named "pyramidnet-DEPTH-ALPHA", such as "pyramidnet-200-240", got "{name}"')
+    _check_options(name, PyramidNet, options)
+    depth, alpha = (int(group) for group in shape.groups())
+    return PyramidNet(depth, alpha, num_classes, in_channels, **options)
+
+
+def _small_resnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
+    """He et al. 2016 for 32 to 64 px, with a 3×3 stem: depth 10, 18 or 34; options `width`, `stem_stride`."""
+    _check_options(name, SmallImageResNet, options)
+    return SmallImageResNet(_resnet_depth(name, "-small"), num_classes, in_channels, **options)
+
+
+def _localisation_resnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
+    """As below, but with a last map of 14×14 for localisation: the last stage has no stride."""
+    return _torchvision_resnet(name, "-loc", num_classes, in_channels, options)
+
+
+def _imagenet_resnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
+    """He et al. 2016 for 224 px, torchvision's: depth 10, 18, 34, 50, 101 or 152."""
+    return _torchvision_resnet(name, "", num_classes, in_channels, options)
+
+
+def _torchvision_resnet(
+    name: str, ending: str, num_classes: int, in_channels: int, options: dict[str, Any]
+) -> nn.Module:
+    depth = _resnet_depth(name, ending)
+    if options:
+        raise ValueError(f"{name} has no option {sorted(options)[0]!r}; valid: none")
+    _import_library("torchvision", name)
+    # Imported here: torchvision takes longer to import than all else, and other networks do not need it.
+    from saligraft.networks.imagenet_resnet import ImageNetResNet
+
+    return ImageNetResNet(depth, num_classes, in_channels, large_map=ending == "-loc")
+
+
+def _resnet_depth(name: str, ending: str) -> int:
+    shape = re.fullmatch(rf"resnet-(\d+){ending}", name)
+    if shape is None:
+        forms = '"resnet-DEPTH", "resnet-DEPTH-small" or "resnet-DEPTH-loc", such as "resnet-18-small"'
+        raise ValueError(f'a ResNet is named {forms}, got "{name}"')
+    return int(shape.group(1))
+
+
+def _check_options(name: str, network: type[nn.Module], options: dict[str, Any]) -> None:
+    known = [p for p in inspect.signature(network).parameters.values() if p.kind is p.KEYWORD_ONLY]
     unknown = options.keys() - {p.name for p in known}
     if unknown:
         valid = ", ".join(p.name for p in known)
         raise ValueError(f"{name} has no option {sorted(unknown)[0]!r}; valid: {valid}")
-    depth, width = (int(group) for group in shape.groups())
-    return WideResNet(depth, width, num_classes, in_channels, **options)
 
 
 def _torchvision_network(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
@@ -51,14 +106,16 @@ def _timm_network(name: str, num_classes: int, in_channels: int, **options: Any)
     library = _import_library("timm", name)
     model_name = name.removeprefix("timm:")
     _check_model_name(name, model_name, library.list_models())
-    network: nn.Module = library.create_model(
-        model_name, num_classes=num_classes, in_chans=in_channels, **options
-    )
+    network: nn.Module = library.create_model(model_name, num_classes=num_classes, in_chans=in_channels, **options)
     return network
 
 
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "wrn-DEPTH-WIDTH": _wide_resnet,
+    "pyramidnet-DEPTH-ALPHA": _pyramidnet,
+    "resnet-DEPTH-small": _small_resnet,  # a form with an ending stands before the same form without
+    "resnet-DEPTH-loc": _localisation_resnet,
+    "resnet-DEPTH": _imagenet_resnet,
     "torchvision:NAME": _torchvision_network,
     "timm:NAME": _timm_network,
 }
@@ -70,8 +127,8 @@ def build_network(name: str, num_classes: int, in_channels: int = 3, **options: 
     The initial weights come from torch's global generator: seed it to repeat them.
     """
     for pattern, build in NETWORKS.items():
-        family = re.match(r"[a-z]+[-:]", pattern)
-        if family is not None and name.startswith(family.group()):
+        family, ending = re.split("[A-Z]+(?:-[A-Z]+)*", pattern)
+        if name.startswith(family) and name.endswith(ending):
             return build(name, num_classes, in_channels, **options)
     valid = ", ".join(f'"{pattern}"' for pattern in NETWORKS)
     raise ValueError(f'unknown network "{name}"; valid: {valid}, such as "wrn-28-10" or "timm:convnext_tiny"')

@@ -1,0 +1,171 @@
+"""PyramidNet: residual blocks that each widen the feature map a little, instead of a lot at a few of them.
+
+Han, Kim & Kim, "Deep Pyramidal Residual Networks", CVPR 2017: additive widening (Eq. 2), zero-padded shortcuts, and
+blocks without a ReLU at either end (Figure 6d). For 32 px images: three stages after a 3×3 stem.
+Shapes: B batch, C image channels, H W pixels, K classes, N blocks, α̃ channels gained over all blocks.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from saligraft import checks
+from saligraft.regularizers.shake_drop import Level, ShakeDrop, depth_keep_probability
+
+STEM_CHANNELS = 16
+STAGES = 3
+EXPANSION = 4  # a bottleneck's last convolution gives four times the channels of its others
+CONVOLUTIONS_PER_BLOCK = {False: 2, True: 3}  # without and with bottleneck
+LAYERS_OUTSIDE_BLOCKS = 2  # the stem and the head, as the authors count depth
+# The authors' networks of 110 layers have basic blocks, those of 164, 200, 236 and 272 have bottlenecks.
+SHALLOWEST_BOTTLENECK = 164
+
+
+def _convolution(in_channels: int, out_channels: int, size: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(in_channels, out_channels, size, stride=stride, padding=size // 2, bias=False)
+
+
+def _basic_branch(in_channels: int, channels: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.BatchNorm2d(in_channels),
+        _convolution(in_channels, channels, 3, stride),
+        nn.BatchNorm2d(channels),
+        nn.ReLU(inplace=True),
+        _convolution(channels, channels, 3),
+        nn.BatchNorm2d(channels),
+    )
+
+
+def _bottleneck_branch(in_channels: int, channels: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.BatchNorm2d(in_channels),
+        _convolution(in_channels, channels, 1),
+        nn.BatchNorm2d(channels),
+        nn.ReLU(inplace=True),
+        _convolution(channels, channels, 3, stride),
+        nn.BatchNorm2d(channels),
+        nn.ReLU(inplace=True),
+        _convolution(channels, EXPANSION * channels, 1),
+        nn.BatchNorm2d(EXPANSION * channels),
+    )
+
+
+class PyramidBlock(nn.Module):
+    """A branch that starts and ends with batch norm, added to a shortcut without parameters.
+
+    The shortcut is average-pooled where the branch has a stride, and padded with channels of zeros.
+    """
+
+    def __init__(self, branch: nn.Sequential, new_channels: int, stride: int, shake: nn.Module) -> None:
+        super().__init__()
+        self.branch = branch
+        self.shake = shake
+        self.new_channels = new_channels
+        # Rounding up, the pooled map has the size of a padded convolution's for odd sizes too.
+        self.pool = nn.AvgPool2d(2, ceil_mode=True) if stride == 2 else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = F.pad(self.pool(x), (0, 0, 0, 0, 0, self.new_channels))
+        out: Tensor = self.shake(self.branch(x)) + shortcut
+        return out
+
+
+class PyramidNet(nn.Module):
+    """PyramidNet-depth (α̃ = alpha) for small images of any size, (B, C, H, W) → logits (B, K).
+
+    `bottleneck` is by default what the authors built: basic blocks below depth 164, bottlenecks from there on. With
+    `shake_drop`, ShakeDrop ends every branch, its keep probability falling linearly with depth to 0.5; it adds no
+    parameter. `final_activation` gives the last spatial map, the one that saliency is read from (paper §4.3).
+    """
+
+    def __init__(
+        self,
+        depth: int,
+        alpha: int,
+        num_classes: int,
+        in_channels: int = 3,
+        *,
+        bottleneck: bool | None = None,
+        shake_drop: bool = False,
+        shake_level: Level = "pixel",
+    ) -> None:
+        super().__init__()
+        for name, value in (
+            ("depth", depth),
+            ("alpha", alpha),
+            ("num_classes", num_classes),
+            ("in_channels", in_channels),
+        ):
+            checks.whole_number(name, value, least=1)
+        checks.one_of("bottleneck", bottleneck, (None, True, False))
+        checks.one_of("shake_drop", shake_drop, (False, True))
+        bottleneck = depth >= SHALLOWEST_BOTTLENECK if bottleneck is None else bottleneck
+        channels = _block_channels(alpha, STAGES * _blocks_per_stage(depth, bottleneck))
+        shakes = _shakes(len(channels), shake_level) if shake_drop else [nn.Identity() for _ in channels]
+        self.stem = nn.Sequential(_convolution(in_channels, STEM_CHANNELS, 3), nn.BatchNorm2d(STEM_CHANNELS))
+        self.stages = _stages(channels, bottleneck, shakes)
+        self.num_features = (STEM_CHANNELS + alpha) * (EXPANSION if bottleneck else 1)
+        self.final_activation = nn.Sequential(nn.BatchNorm2d(self.num_features), nn.ReLU(inplace=True))
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.head = nn.Linear(self.num_features, num_classes)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialise as the authors' first (Lua) code does: He's normal over fan-out, and no bias in the head."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif isinstance(module, nn.BatchNorm2d):
+                module.reset_parameters()
+            elif isinstance(module, nn.Linear):
+                module.reset_parameters()
+                nn.init.zeros_(module.bias)
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        """(B, C, H, W) → the last spatial map, (B, num_features, ⌈H/4⌉, ⌈W/4⌉)."""
+        features: Tensor = self.final_activation(self.stages(self.stem(images)))
+        return features
+
+    def forward_head(self, features: Tensor) -> Tensor:
+        """The last spatial map → logits (B, K)."""
+        logits: Tensor = self.head(self.pool(features).flatten(1))
+        return logits
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.forward_head(self.forward_features(images))
+
+
+def _blocks_per_stage(depth: int, bottleneck: bool) -> int:
+    step = STAGES * CONVOLUTIONS_PER_BLOCK[bottleneck]
+    if depth < step + LAYERS_OUTSIDE_BLOCKS or (depth - LAYERS_OUTSIDE_BLOCKS) % step:
+        kind = "bottleneck" if bottleneck else "basic"
+        first = ", ".join(str(step * n + LAYERS_OUTSIDE_BLOCKS) for n in range(1, 5))
+        raise ValueError(f"depth must be {step}n + 2 with n >= 1 for {kind} blocks ({first}, ...), got {depth}")
+    return (depth - LAYERS_OUTSIDE_BLOCKS) // step
+
+
+def _block_channels(alpha: int, blocks: int) -> list[int]:
+    """D_k = 16 + kα̃/N, rounded; exact fractions, since summed floats round a half now up, now down."""
+    return [STEM_CHANNELS + round(Fraction(block * alpha, blocks)) for block in range(1, blocks + 1)]
+
+
+def _shakes(blocks: int, level: Level) -> list[ShakeDrop]:
+    return [ShakeDrop(depth_keep_probability(block, blocks), level=level) for block in range(1, blocks + 1)]
+
+
+def _stages(block_channels: Sequence[int], bottleneck: bool, shakes: Sequence[nn.Module]) -> nn.Sequential:
+    branch_of, expansion = (_bottleneck_branch, EXPANSION) if bottleneck else (_basic_branch, 1)
+    blocks: list[PyramidBlock] = []
+    per_stage = len(block_channels) // STAGES
+    in_channels = STEM_CHANNELS
+    for position, (channels, shake) in enumerate(zip(block_channels, shakes, strict=True)):
+        stride = 2 if position in (per_stage, 2 * per_stage) else 1
+        out_channels = expansion * channels
+        branch = branch_of(in_channels, channels, stride)
+        blocks.append(PyramidBlock(branch, out_channels - in_channels, stride, shake))
+        in_channels = out_channels
+    return nn.Sequential(
+        *(nn.Sequential(*blocks[first : first + per_stage]) for first in range(0, len(blocks), per_stage))
+    )
