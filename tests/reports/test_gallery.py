@@ -8,7 +8,7 @@ from tests.reports.pages import Page
 
 from saligraft.grafting import pixel_area
 from saligraft.methods import CutMix, Mixup, SaliencyGrafting
-from saligraft.reports.gallery import GalleryRow, Label, draw_rows, gallery_html, panels, rows_of_batch
+from saligraft.reports.gallery import GalleryRow, Label, draw_rows, gallery_html, most_telling, panels, rows_of_batch
 
 CLASSES = ("star", "ring", "cross <b>")
 
@@ -92,8 +92,8 @@ def test_one_class_on_both_sides_is_whole() -> None:
             SaliencyGrafting(),
             ["Source", "Saliency S", "Salient S″", "Drawn M", "Destination", "Its saliency", "Grafted"],
         ),
-        (CutMix(), ["Source", "Mask M", "Destination", "Grafted"]),
-        (Mixup(), ["Source", "Mask M", "Destination", "Grafted"]),
+        (CutMix(), ["Source", "Mask M", "Destination", "Mixed"]),
+        (Mixup(), ["Source", "Mask M", "Destination", "Mixed"]),
     ],
 )
 def test_every_method_draws_its_panels(batch, method, titles) -> None:
@@ -110,6 +110,13 @@ def test_every_method_draws_its_panels(batch, method, titles) -> None:
             assert int(source) + int(destination) == 100
             assert int(source) == pytest.approx(100 * label.source_weight, abs=0.5001)
             assert all(part in page.text for part in row.in_words(label).split(" · "))
+
+
+def test_the_most_telling_row_weighs_both_classes_alike(batch) -> None:
+    images, labels, saliency = batch
+    rows = draw_rows(SaliencyGrafting(), images, labels, CLASSES, saliency=saliency, count=5)
+    distances = [abs(row.labels[1].source_weight - 0.5) for row in rows]
+    assert most_telling(rows) is rows[distances.index(min(distances))]
 
 
 def test_top_k_selection_has_no_salient_panel(batch, generator) -> None:

@@ -12,7 +12,7 @@ def demo(
     epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 20,
     minutes: Annotated[float, typer.Option(help="No further seed starts that would end after this time.")] = 4.5,
     per_class: Annotated[int, typer.Option(help="Training images of each of the ten classes.")] = 100,
-    network: Annotated[str, typer.Option(help="A network of `saligraft list networks`.")] = "wrn-10-2",
+    network: Annotated[str, typer.Option(help="A network of `saligraft list networks`.")] = "wrn-10-1",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier demo in OUT.")] = False,
 ) -> None:
     """Train plainly, with CutMix and with Saliency Grafting; print a table and write a page with pictures.

@@ -1,7 +1,7 @@
 """`saligraft show`: a gallery of mixed pairs, as PNG and as page."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from saligraft.reports.gallery import GalleryRow, Mixer
 
 SIZE_OF_FILES = 160  # pixels of a user's own pictures: their detail stays, and the page stays small
+FEWEST_CLASSES = 10  # of a data set that is rendered to order
 
 
 def show(
@@ -32,7 +33,7 @@ def show(
     """Show what a method does to pairs of images, as a picture and as one self-contained page.
 
     The saliency comes from the network of --run, or from an untrained --network. With neither, a small network is
-    first trained on shapes for some seconds and kept in OUT/network. The page says which.
+    first trained on shapes for about half a minute and kept in OUT/network. The page says which.
 
     Examples:
 
@@ -85,14 +86,22 @@ def build_method(name: str, grid: int | None, temperature: float | None) -> "Mix
 
 def _pool(files: list[Path], data: str, size: int | None, seed: int) -> "ImageData":
     """The images that pairs are drawn from: the user's files, or test images of a data set."""
-    from saligraft.data import load
+    import inspect
+
+    from saligraft.checks import one_of
+    from saligraft.data import DATASETS, load
     from saligraft.experiments.show import POOL, choose, read_images
 
     if size is not None and size < 1:
         raise ValueError(f"--size must be >= 1, got {size}")
     if files:
         return choose(read_images(files, size or SIZE_OF_FILES), POOL, seed)
-    options: dict[str, Any] = {} if size is None else {"size": size}
+    one_of("data set", data, tuple(DATASETS))
+    wanted = {"size": size, "per_class": -(-POOL // FEWEST_CLASSES)}  # render no more than the pairs are drawn from
+    accepted = inspect.signature(DATASETS[data]).parameters
+    if size is not None and "size" not in accepted:
+        raise ValueError(f"--size must be left out for {data}, whose images have a size of their own, got {size}")
+    options = {name: value for name, value in wanted.items() if value is not None and name in accepted}
     return choose(load(data, split="test", **options), POOL, seed)
 
 
@@ -113,11 +122,12 @@ def write_gallery(
     from html import escape
 
     from saligraft.reports import figure, page
+    from saligraft.reports.gallery import most_telling
     from saligraft.reports.run_report import method_title
 
     sections = [page.gallery_section(rows, page.gallery_legend(rows))]
     if rows[0].salient is not None:
-        sections.insert(0, page.steps_section(rows[0]))
+        sections.insert(0, page.steps_section(most_telling(rows)))
     height, width = pool.images.shape[-2:]
     facts = {"Images": f"{len(pool)} of {pool.name}, {height}×{width} pixels", "Saliency": lens.describe()}
     sections.append(page.Section(title="How it was made", body=page.facts_html({**facts, **page.versions()})))

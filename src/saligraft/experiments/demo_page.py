@@ -10,6 +10,7 @@ from saligraft.experiments.demo import ARMS, EQUAL_TIME, GRAFTING, PLAIN, DemoRu
 from saligraft.experiments.show import POOL, choose, draw_gallery, network_of_run
 from saligraft.methods import SaliencyGrafting
 from saligraft.reports import page
+from saligraft.reports.gallery import most_telling
 from saligraft.reports.plots import Curve, learning_curves
 from saligraft.reports.tables import ResultTable, html_table, lowest
 
@@ -51,7 +52,7 @@ def write_demo_page(out: Path, demo: DemoRuns, command: str) -> Path:
     sections = [
         page.Section(title="Result", body=html_table(result_table(demo))),
         page.Section(title="Learning curves", body=learning_curves(_curves(demo)), intro=_curve_intro(demo)),
-        page.steps_section(rows[0]),
+        page.steps_section(most_telling(rows)),
         page.gallery_section(
             rows,
             "Test images mixed with the maps of the Saliency Grafting network trained here (seed 0). Each row draws "

@@ -1,7 +1,7 @@
 """Look at a method: mix pairs from a data set or from one's own image files, and draw what happened.
 
 A lens is the network whose feature maps serve as saliency: of a finished run, untrained by name, or, where nothing
-is said, trained on `shapes` in a few seconds. The page says which.
+is said, trained on `shapes` in about half a minute. The page says which.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ from saligraft.draws import key
 from saligraft.networks import build_network
 from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows
 from saligraft.saliency.capture import SaliencyCapture
-from saligraft.training import Recipe, load_recipe, make_recipe, train
+from saligraft.training import Recipe, load_recipe, train
 from saligraft.training.run_folder import MODEL, RECIPE, RESULT, load_weights
 from saligraft.training.setup import load_split, make_network
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"})
 POOL = 64  # images that pairs are drawn from: enough to choose among, quick for any network
-QUICK_EPOCHS = 6
+QUICK_EPOCHS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ def untrained_network(name: str, data: ImageData, seed: int) -> Lens:
 
 
 def quick_network(folder: Path, seed: int = 0) -> Lens:
-    """A small network trained on `shapes` in some seconds; kept in `folder` for the next time."""
+    """A small network trained on `shapes` in about half a minute; kept in `folder` for the next time."""
     recipe = quick_recipe(seed)
     whole = all((folder / name).is_file() for name in (RECIPE, MODEL, RESULT))
     if not whole or load_recipe(folder / RECIPE) != recipe:
@@ -109,16 +109,14 @@ def quick_network(folder: Path, seed: int = 0) -> Lens:
 
 def quick_recipe(seed: int) -> Recipe:
     """A short run of Saliency Grafting: enough for a map that finds objects, not for a good classifier."""
-    return make_recipe(
-        {
-            "title": "A quick network to look through",
-            "seed": seed,
-            "network": {"name": "wrn-10-2"},
-            "method": {"name": "saliency-grafting"},
-            "training": {"epochs": QUICK_EPOCHS, "batch_size": 50, "warmup_epochs": 1},
-            "schedule": {"name": "one-cycle"},
-        }
-    )
+    sizes = [
+        "title=A quick network to look through",
+        "network.name=wrn-10-1",
+        f"training.epochs={QUICK_EPOCHS}",
+        "training.batch_size=20",
+        "training.warmup_epochs=1",
+    ]
+    return load_recipe("shapes-wrn-10-2-saliency-grafting", sizes, seed=seed)
 
 
 def read_images(paths: Sequence[Path], size: int) -> ImageData:

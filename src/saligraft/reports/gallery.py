@@ -126,6 +126,11 @@ def draw_rows(
     return rows
 
 
+def most_telling(rows: Sequence[GalleryRow]) -> GalleryRow:
+    """The row in which both classes count most alike: the one to explain the method with."""
+    return min(rows, key=lambda row: min(abs(label.source_weight - 0.5) for label in row.labels if label.used))
+
+
 def panels(row: GalleryRow) -> list[Panel]:
     """The pictures of a row, left to right; those of saliency only where there is saliency."""
     out = [Panel(title="Source", detail=row.source_class, picture=tiles.to_picture(row.source), kind="source")]
@@ -151,7 +156,8 @@ def panels(row: GalleryRow) -> list[Panel]:
         covered = row.mask if row.mask.shape == row.destination_saliency.shape else None
         picture = tiles.heat(row.destination, row.destination_saliency, covered)
         out.append(Panel(title="Its saliency", detail="striped: lost", picture=picture))
-    out.append(Panel(title="Grafted", detail="network input", picture=tiles.grafted(row.mixed, row.mask)))
+    title = "Mixed" if row.source_saliency is None else "Grafted"
+    out.append(Panel(title=title, detail="network input", picture=tiles.grafted(row.mixed, row.mask)))
     return out
 
 
