@@ -3,11 +3,13 @@
 from saligraft.methods.base import BatchMixer
 from saligraft.methods.cutmix import CutMix, cutmix
 from saligraft.methods.mixup import Mixup, mixup
+from saligraft.methods.puzzlemix import PuzzleMix, puzzlemix
 from saligraft.methods.saliency_grafting import SaliencyGrafting, graft_regions, graft_salient_regions
 
-METHODS: dict[str, type[Mixup] | type[CutMix] | type[SaliencyGrafting]] = {
+METHODS: dict[str, type[Mixup] | type[CutMix] | type[PuzzleMix] | type[SaliencyGrafting]] = {
     "mixup": Mixup,
     "cutmix": CutMix,
+    "puzzlemix": PuzzleMix,
     "saliency-grafting": SaliencyGrafting,
 }
 
@@ -16,9 +18,11 @@ __all__ = [
     "BatchMixer",
     "CutMix",
     "Mixup",
+    "PuzzleMix",
     "SaliencyGrafting",
     "cutmix",
     "graft_regions",
     "graft_salient_regions",
     "mixup",
+    "puzzlemix",
 ]

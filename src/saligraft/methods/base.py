@@ -28,6 +28,11 @@ class BatchMixer(ABC, Generic[Draws]):
         checks.probability("probability", self.probability)
         checks.one_of("per", self.per, get_args(draws.Per))
 
+    @property
+    def moves_pixels(self) -> bool:
+        """True where a mixed image shows pixels of the source or destination in another place than theirs."""
+        return False
+
     @abstractmethod
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> Draws:
         """Make every random choice for this batch, on the host; moved to the device of `images`."""
