@@ -1,7 +1,7 @@
 """`saligraft show`: a gallery of mixed pairs, as PNG and as page."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -101,7 +101,7 @@ def _pool(files: list[Path], data: str, size: int | None, seed: int) -> "ImageDa
     accepted = inspect.signature(DATASETS[data]).parameters
     if size is not None and "size" not in accepted:
         raise ValueError(f"--size must be left out for {data}, whose images have a size of their own, got {size}")
-    options = {name: value for name, value in wanted.items() if value is not None and name in accepted}
+    options: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None and name in accepted}
     return choose(load(data, split="test", **options), POOL, seed)
 
 
