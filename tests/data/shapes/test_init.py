@@ -81,6 +81,18 @@ def test_global_randomness_is_neither_used_nor_changed() -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
+def test_the_number_of_threads_changes_no_image_and_stays_as_it_was() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        single = shapes(per_class=5).images
+        torch.set_num_threads(3)
+        assert torch.equal(shapes(per_class=5).images, single)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [

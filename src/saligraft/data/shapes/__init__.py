@@ -4,7 +4,8 @@ Ten classes of outline in any colour, texture, size and pose, on textured ground
 but the outline tells the class: colours, textures, clutter, place and object area are drawn without regard to it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -39,10 +40,11 @@ def shapes(*, split: str = "train", size: int | Sequence[int] = 32, per_class: i
     # A block has always the same shape, so that vectorised arithmetic rounds alike whatever `per_class` is.
     samples = len(CLASSES) * height * width * SUPERSAMPLING**2
     numbers = max(1, _SAMPLES_PER_BLOCK // samples)
-    blocks = [
-        _render_block(stream, start * len(CLASSES), numbers * len(CLASSES), (height, width))
-        for start in range(0, per_class, numbers)
-    ]
+    with _one_thread():
+        blocks = [
+            _render_block(stream, start * len(CLASSES), numbers * len(CLASSES), (height, width))
+            for start in range(0, per_class, numbers)
+        ]
     count = per_class * len(CLASSES)
     images, masks = (torch.cat(part)[:count] for part in zip(*blocks, strict=True))
     labels = torch.arange(count) % len(CLASSES)
@@ -56,6 +58,17 @@ def shapes(*, split: str = "train", size: int | Sequence[int] = 32, per_class: i
         masks=masks,
         boxes=mask_boxes(masks),
     )
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Render on one thread: so small are the operations that to share them out costs more than it gains."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _render_block(stream: int, start: int, count: int, size: tuple[int, int]) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from saligraft.data.shapes.textures import COLUMNS as TEXTURE_COLUMNS
 from saligraft.data.shapes.textures import texture
 
 SUPERSAMPLING = 2
-TURN = 0.07  # most that an object is turned to either side, in turns
+TURN = 0.08  # most that an object is turned to either side, in turns
 STRETCH = 1.15  # most that an object is longer along some axis
 BEHIND = ("solid", "fragment", "solid", "solid")  # clutter from back to front: a solid is a bar or a blob
 BEFORE = ("fragment", "solid")  # what may hide a part of the object
@@ -97,7 +97,7 @@ def make_frame(size: tuple[int, int]) -> Frame:
 def draw_pose(draws: Tensor, half: Tensor) -> Pose:
     """Scale, turn, stretch and place the object from uniforms (B,7), whole within the frame whatever its class."""
     scale, x, y, turn, stretch, axis, mirror = draws.unbind(-1)
-    radius = 0.38 + 0.16 * scale
+    radius = 0.37 + 0.17 * scale
     stretch = 1 + (STRETCH - 1) * stretch  # longer by this along `axis`, shorter across: the area stays
     room = (half - 0.02 - (radius * REACH * STRETCH)[:, None]).clamp(min=0)
     centre = (2 * torch.stack([x, y], dim=-1) - 1) * room
