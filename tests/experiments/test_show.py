@@ -28,12 +28,12 @@ def test_files_of_any_size_become_squares_named_after_them(tmp_path: Path) -> No
 
 
 def test_classes_come_from_folders_where_there_are_several(tmp_path: Path) -> None:
-    for name in ("cats/1.png", "cats/2.png", "dogs/1.PNG"):
+    for name in ("01.cats/1.png", "01.cats/2.png", "big_dogs/1.PNG"):
         save(tmp_path / name, (16, 16), "green")
-    (tmp_path / "cats" / "notes.txt").write_text("no image")
+    (tmp_path / "01.cats" / "notes.txt").write_text("no image")
     data = read_images([tmp_path], 16)
-    assert data.classes == ("cats", "dogs")
-    assert sorted(data.labels.tolist()) == [0, 0, 1]
+    assert data.classes == ("big dogs", "cats")
+    assert sorted(data.labels.tolist()) == [0, 1, 1]
 
 
 @pytest.mark.parametrize(("mode", "colour"), [("L", "grey"), ("RGBA", "red"), ("P", "red"), ("1", "white")])

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from saligraft.methods import CutMix, SaliencyGrafting
-from saligraft.reports.figure import save_gallery
+from saligraft.reports.figure import save_gallery, shortened
 from saligraft.reports.gallery import draw_rows
 
 
@@ -30,3 +30,9 @@ def test_png_opens_and_grows_with_its_rows(tmp_path: Path, method) -> None:
 def test_no_rows_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least one row"):
         save_gallery([], tmp_path / "x.png")
+
+
+def test_long_names_are_shortened_in_the_picture() -> None:
+    assert shortened("star", 4) == "star"
+    assert shortened("black footed albatross", 13) == "black footed…"
+    assert len(shortened("x" * 40, 13)) == 13

@@ -125,7 +125,7 @@ def write_gallery(
     from saligraft.reports.gallery import most_telling
     from saligraft.reports.run_report import method_title
 
-    sections = [page.gallery_section(rows, page.gallery_legend(rows))]
+    sections = [page.gallery_section(rows, page.gallery_legend(rows), title="The pairs")]
     if rows[0].salient is not None:
         sections.insert(0, page.steps_section(most_telling(rows)))
     height, width = pool.images.shape[-2:]

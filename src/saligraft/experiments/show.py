@@ -4,6 +4,7 @@ A lens is the network whose feature maps serve as saliency: of a finished run, u
 is said, trained on `shapes` in about half a minute. The page says which.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -124,7 +125,7 @@ def read_images(paths: Sequence[Path], size: int) -> ImageData:
     if len(files) < 2:
         raise ValueError(f"images must name at least 2 files, got {len(files)}")
     folders = {file.parent.name for file in files}
-    names = [file.parent.name if len(folders) > 1 else file.stem for file in files]
+    names = [_class_name(file.parent.name if len(folders) > 1 else file.stem) for file in files]
     classes = tuple(sorted(set(names)))
     images = torch.stack([_read_square(file, size) for file in files])
     pixels = images.double().div(255).transpose(0, 1).flatten(1)
@@ -136,6 +137,11 @@ def read_images(paths: Sequence[Path], size: int) -> ImageData:
         mean=tuple(pixels.mean(1).tolist()),
         std=tuple(pixels.std(1).clamp(min=1e-3).tolist()),
     )
+
+
+def _class_name(name: str) -> str:
+    """A folder's or file's name as words; a number that only sorts the folders (`025.Pelagic_Cormorant`) is left out."""
+    return re.sub(r"^\d+[._ -]+(?=.)", "", name).replace("_", " ")
 
 
 def _files(path: Path) -> list[Path]:

@@ -1,6 +1,7 @@
 """The gallery as one PNG through matplotlib, for a README or a slide."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -12,6 +13,7 @@ from saligraft.reports.gallery import GalleryRow, Label, panels
 PAPER, INK, MUTED = "#ffffff", "#1d1f24", "#666b76"
 SOURCE, DESTINATION = "#d9590b", "#1f6fd0"
 TILE, GAP, LABELS = 1.0, 0.10, 2.55  # inches: a picture, the space between, the column of labels
+WORDS_THAT_FIT = 31  # bold letters of the usual size in the column of labels
 HEADER, CAPTION, MARGIN = 0.26, 0.25, 0.12
 
 
@@ -47,7 +49,7 @@ def _draw_row(figure: Figure, row: GalleryRow, top: float, *, heading: bool) -> 
         axes.imshow(panel.picture, interpolation="nearest", aspect="equal")
         colour = {"source": SOURCE, "destination": DESTINATION}.get(panel.kind, MUTED)
         weight = "bold" if panel.kind else "normal"
-        axes.text(0.5, -0.05, panel.detail, transform=axes.transAxes, ha="center", va="top",
+        axes.text(0.5, -0.05, shortened(panel.detail, 13), transform=axes.transAxes, ha="center", va="top",
                   fontsize=9.5, color=colour, fontweight=weight)  # fmt: skip
         if heading:
             axes.text(
@@ -70,5 +72,19 @@ def _draw_label(axes: Axes, row: GalleryRow, label: Label, bottom: float) -> Non
     axes.barh(bottom, share, height=0.09, left=0, color=SOURCE, alpha=strength, align="edge")
     axes.barh(bottom, 1 - share, height=0.09, left=share, color=DESTINATION, alpha=strength, align="edge")
     axes.text(0, bottom + 0.29, label.name, fontsize=9, color=MUTED, va="bottom")
-    axes.text(0, bottom + 0.13, row.in_words(label), fontsize=10, color=INK, va="bottom",
+    words = _words(row, label)
+    size = 10 * min(1.0, WORDS_THAT_FIT / len(words))
+    axes.text(0, bottom + 0.13, words, fontsize=size, color=INK, va="bottom",
               fontweight="bold" if label.used else "normal")  # fmt: skip
+
+
+def _words(row: GalleryRow, label: Label) -> str:
+    short = replace(
+        row, source_class=shortened(row.source_class, 14), destination_class=shortened(row.destination_class, 14)
+    )
+    return short.in_words(label)
+
+
+def shortened(text: str, length: int) -> str:
+    """The text, or its beginning with an ellipsis: a PNG cannot break lines where a name is long."""
+    return text if len(text) <= length else text[: length - 1].rstrip() + "…"

@@ -206,7 +206,15 @@ def _row_html(row: GalleryRow) -> str:
 def _words_html(row: GalleryRow, label: Label) -> str:
     parts = row.in_words(label).split(" · ")
     kinds = ("source", "destination")
-    return " · ".join(f'<span class="{kind}">{escape(part)}</span>' for kind, part in zip(kinds, parts, strict=False))
+    return " · ".join(
+        f'<span class="{kind}">{escape(_held_together(part))}</span>' for kind, part in zip(kinds, parts, strict=False)
+    )
+
+
+def _held_together(words: str) -> str:
+    """`star 62 %` with spaces at which no line breaks; a class name of several words may still break."""
+    name, number, sign = words.rsplit(" ", 2)
+    return f"{name}\u00a0{number}\u00a0{sign}"
 
 
 def _mask_panel(row: GalleryRow) -> Panel:

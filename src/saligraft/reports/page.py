@@ -48,9 +48,9 @@ def write_page(path: Path, html: str) -> Path:
     return path
 
 
-def gallery_section(rows: Sequence[GalleryRow], intro: str) -> Section:
+def gallery_section(rows: Sequence[GalleryRow], intro: str, title: str = "What the network is trained on") -> Section:
     """The gallery with one line on where its pairs come from; `intro` is HTML."""
-    return Section(title="What the network is trained on", body=gallery_html(rows), intro=intro)
+    return Section(title=title, body=gallery_html(rows), intro=intro)
 
 
 def gallery_legend(rows: Sequence[GalleryRow]) -> str:
@@ -85,7 +85,7 @@ def steps_section(row: GalleryRow) -> Section:
     )
     return Section(
         title="Saliency Grafting in five steps",
-        intro="One real pair from this run, from feature map to label.",
+        intro="One of the pairs below, from feature map to label.",
         body=f'<ol class="steps">{items}{last}</ol>',
     )
 

@@ -14,7 +14,10 @@ METHOD_TITLES = {
     "none": "Plain training",
     "mixup": "Mixup",
     "cutmix": "CutMix",
-    "saliency-grafting": "Saliency Grafting",
+    "attentive-cutmix": "Attentive CutMix",
+    "saliencymix": "SaliencyMix",
+    "puzzlemix": "PuzzleMix",
+    "augmix": "AugMix",
 }
 
 
@@ -38,8 +41,8 @@ def write_run_report(run_folder: str | Path) -> Path:
 
 
 def method_title(name: str) -> str:
-    """The method's name as people write it; a name unknown here is shown as it is."""
-    return METHOD_TITLES.get(name, name)
+    """The method's name as people write it: `saliency-grafting` is Saliency Grafting."""
+    return METHOD_TITLES.get(name, name.replace("-", " ").title())
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
