@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from saligraft import checks
 from saligraft.saliency.capture import _wrappers, logits_of
 
-Mode = Literal["eval", "train"]
+Mode = Literal["eval", "current"]
 
 
 class Passes(NamedTuple):
@@ -51,9 +51,9 @@ class NetworkSource(SaliencySource):
     """A source that asks a network: the one in training, or another, say a frozen one.
 
     By itself it runs the network in evaluation mode: no dropout, batch norm by its running statistics, so that an
-    image's map depends on no other image and a batch of one is as good as any. ``mode="train"`` runs it with batch
-    statistics and dropout, as the training pass does; both work on copies of the buffers. Under DDP a call by itself
-    runs the inner network, without any exchange between processes.
+    image's map depends on no other image and a batch of one is as good as any. ``mode="current"`` runs it as it stands:
+    while it trains, with batch statistics and dropout, as in the training pass. Both work on copies of the buffers.
+    Under DDP a call by itself runs the inner network, without any exchange between processes.
     """
 
     def __init__(self, model: nn.Module, mode: Mode = "eval") -> None:
@@ -92,7 +92,7 @@ def without_trace(network: nn.Module, images: Tensor, mode: Mode) -> Iterator[No
     with _forked_streams(images.device):
         try:
             for module, held in zip(modules, buffers, strict=True):
-                module.training = mode == "train"  # not .train(), which some networks override to freeze a part
+                module.training &= mode == "current"  # not by .eval() and .train(), which some networks override
                 module._buffers.update({name: value.clone() for name, value in held.items() if value is not None})
             yield
         finally:

@@ -24,8 +24,6 @@ RGB_WEIGHTS = (0.299, 0.587, 0.114)  # luma of ITU-R BT.601, OpenCV's conversion
 SURROUNDS = (12, 24, 48, 28, 56, 112)  # half the sides of the boxes a pixel is compared with, OpenCV's six scales
 SPECTRUM_SIDE = 64  # the scale at which Hou & Zhang, and OpenCV, look at every image
 GREY_LEVELS = 255.0
-# One grey level in one pixel has amplitude 1 at every frequency; less than this is rounding of the transform.
-LEAST_AMPLITUDE = 0.1
 SPECTRUM_BLUR = (1 / 3, 1 / 3, 1 / 3)
 _MAP_BLUR = [math.exp(-(offset**2) / (2 * 8.0**2)) for offset in range(-2, 3)]  # OpenCV: 5 × 5, σ = 8
 MAP_BLUR = tuple(weight / sum(_MAP_BLUR) for weight in _MAP_BLUR)
@@ -71,7 +69,9 @@ def spectral_residual_saliency(images: Tensor) -> Tensor:
     amplitude = spectrum.abs()
     log_amplitude = (amplitude + 1).log()
     residual = (log_amplitude - _filtered(log_amplitude, SPECTRUM_BLUR)).exp()
-    factor = torch.where(amplitude > LEAST_AMPLITUDE, residual / amplitude, 0.0)
+    # Where the image holds nothing, rounding alone has an amplitude (below that of one grey level in one pixel, 1).
+    rounding = 2 * torch.finfo(amplitude.dtype).eps * amplitude.amax(dim=(1, 2), keepdim=True)
+    factor = torch.where(amplitude > rounding, residual / amplitude, 0.0)
     back = torch.view_as_real(torch.fft.ifft2(torch.view_as_complex(torch.view_as_real(spectrum) * factor[..., None])))
     peaks = _filtered(torch.linalg.vector_norm(back, dim=-1), MAP_BLUR).square()
     return _resized(_to_peak(peaks)[:, None], height, width)[:, 0]

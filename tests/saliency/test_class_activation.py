@@ -1,0 +1,201 @@
+"""CAM and Grad-CAM: their formulas by loops, their known equality, and the heads they do and do not suit."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from saligraft.saliency import (
+    ClassActivation,
+    GradCam,
+    class_activation_map,
+    gradient_activation_map,
+)
+
+B, C, K, H, W = 3, 6, 5, 4, 7
+
+
+class Pooled(nn.Module):
+    """Convolution, activation by a module, by a function or by a function in place, pooling, and a head."""
+
+    def __init__(self, activation: str = "module", head: nn.Module | None = None) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Conv2d(3, C, 3, padding=1), nn.BatchNorm2d(C))
+        self.relu = nn.ReLU(inplace=True) if activation == "module" else nn.Identity()
+        self.activation = activation
+        self.head = head or nn.Linear(C, K)
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        features = self.relu(self.trunk(images))
+        return F.relu(features, inplace=self.activation == "in place") if self.activation != "module" else features
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.forward_features(images)
+        return self.head(F.adaptive_avg_pool2d(features, 1).flatten(1))
+
+
+@pytest.fixture
+def features(generator: torch.Generator) -> Tensor:
+    return torch.randn(B, C, H, W, generator=generator)
+
+
+@pytest.fixture
+def weight(generator: torch.Generator) -> Tensor:
+    return torch.randn(K, C, generator=generator)
+
+
+def test_cam_by_loops(features: Tensor, weight: Tensor) -> None:
+    labels = torch.tensor([4, 0, 4])
+    evidence = torch.stack(
+        [sum(weight[label, c] * features[i, c] for c in range(C)) for i, label in enumerate(labels.tolist())]
+    )
+    torch.testing.assert_close(class_activation_map(features, weight, labels), evidence.relu())
+    shifted = evidence - evidence.flatten(1).min(dim=1).values[:, None, None]
+    torch.testing.assert_close(class_activation_map(features, weight, labels, negative="shift"), shifted)
+
+
+def test_rows_of_labels_weigh_the_classes(features: Tensor, weight: Tensor) -> None:
+    labels = torch.tensor([4, 0, 4])
+    one_hot = class_activation_map(features, weight, F.one_hot(labels, K))
+    torch.testing.assert_close(one_hot, class_activation_map(features, weight, labels))
+    rows = torch.zeros(B, K)
+    rows[:, 1], rows[:, 3] = 0.25, 0.75
+    mixed = torch.einsum("bchw,c->bhw", features, 0.25 * weight[1] + 0.75 * weight[3]).relu()
+    torch.testing.assert_close(class_activation_map(features, weight, rows), mixed)
+
+
+def test_the_evidence_averages_to_the_logit(features: Tensor) -> None:
+    """What makes CAM an attribution: pooled over cells, the evidence is the logit less its bias."""
+    head = nn.Linear(C, K)
+    logits = head(features.mean(dim=(2, 3)))
+    for label in range(K):
+        labels = torch.full((B,), label)
+        positive = class_activation_map(features, head.weight, labels)
+        negative = class_activation_map(features, -head.weight, labels)
+        torch.testing.assert_close((positive - negative).mean(dim=(1, 2)) + head.bias[label], logits[:, label])
+
+
+def test_grad_cam_by_loops(features: Tensor, generator: torch.Generator) -> None:
+    gradient = torch.randn(B, C, H, W, generator=generator)
+    expected = torch.stack([sum(gradient[i, c].mean() * features[i, c] for c in range(C)).relu() for i in range(B)])
+    torch.testing.assert_close(gradient_activation_map(features, gradient), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_dtypes(features: Tensor, weight: Tensor, dtype: torch.dtype) -> None:
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    assert class_activation_map(features.to(dtype), weight.to(dtype), torch.arange(B)).dtype == wide
+    assert gradient_activation_map(features.to(dtype), features.to(dtype)).dtype == wide
+
+
+@pytest.mark.parametrize("activation", ["module", "function", "in place"])
+@pytest.mark.parametrize("labels", ["index", "rows"])
+@pytest.mark.parametrize("size", [(8, 8), (12, 7)])
+def test_both_are_one_where_the_head_pools_and_is_linear(activation: str, labels: str, size: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    model = Pooled(activation).eval()
+    images, truth = torch.randn(5, 3, *size), torch.arange(5)
+    given = truth if labels == "index" else torch.eye(K)[truth] * 0.7 + 0.3 / K
+    weight = model.head.weight[truth] if labels == "index" else given @ model.head.weight
+    expected = torch.einsum("bchw,bc->bhw", model.forward_features(images), weight).relu().detach()
+    assert expected.max() > 0
+    cells = size[0] * size[1]
+    for source, scale in ((ClassActivation(model), 1), (GradCam(model), cells)):
+        torch.testing.assert_close(source(images, given) * scale, expected)
+        logits, saliency = source.with_logits(model, images, given)
+        torch.testing.assert_close(saliency * scale, expected)
+        torch.testing.assert_close(logits, model(images))
+
+
+def test_grad_cam_suits_a_head_of_several_layers() -> None:
+    torch.manual_seed(0)
+    model = Pooled(head=nn.Sequential(nn.Linear(C, 9), nn.Tanh(), nn.Linear(9, K))).eval()
+    images, labels = torch.randn(2, 3, 8, 8), torch.tensor([1, 3])
+    features = model.forward_features(images).detach().requires_grad_()
+    logits = model.head(features.mean(dim=(2, 3)))
+    (slopes,) = torch.autograd.grad(logits[0, 1] + logits[1, 3], features)
+    torch.testing.assert_close(GradCam(model)(images, labels), gradient_activation_map(features, slopes))
+    with pytest.raises(ValueError, match=r'classifier must take the 6 channels .* it takes 9.* use "grad-cam"'):
+        ClassActivation(model)(images, labels)
+
+
+def test_a_network_without_a_linear_layer_is_refused_by_cam() -> None:
+    model = nn.Sequential(nn.Conv2d(3, K, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    with pytest.raises(ValueError, match="model must end in a linear layer for CAM"):
+        ClassActivation(model)(torch.randn(2, 3, 8, 8), torch.tensor([1, 3]))
+
+
+def test_a_frozen_trunk_still_gives_grad_cam_and_trains_its_head() -> None:
+    torch.manual_seed(0)
+    model = Pooled().eval()
+    images, labels = torch.randn(4, 3, 8, 8), torch.arange(4)
+    expected = GradCam(model)(images, labels)
+    model.trunk.requires_grad_(False)
+    logits, saliency = GradCam(model).with_logits(model, images, labels)
+    torch.testing.assert_close(saliency, expected)
+    logits.sum().backward()
+    assert model.head.weight.grad is not None
+    assert all(parameter.grad is None for parameter in model.trunk.parameters())
+
+
+def test_a_layer_without_a_say_in_the_logits_is_named() -> None:
+    class Aside(Pooled):
+        def forward(self, images: Tensor) -> Tensor:
+            self.relu(self.trunk(images))
+            return self.head(images.new_ones(len(images), C))
+
+    model = Aside()
+    with pytest.raises(ValueError, match="must have a say in the logits"):
+        GradCam(model, "relu")(torch.randn(2, 3, 8, 8), torch.tensor([0, 1]))
+
+
+def test_tokens_of_a_transformer() -> None:
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patch = nn.Conv2d(3, C, 4, stride=4)
+            self.prefix = nn.Parameter(torch.randn(1, 1, C))
+            self.norm, self.head = nn.LayerNorm(C), nn.Linear(C, K)
+
+        def forward(self, images: Tensor) -> Tensor:
+            tokens = self.patch(images).flatten(2).transpose(1, 2)
+            tokens = self.norm(torch.cat((self.prefix.expand(len(images), 1, C), tokens), dim=1))
+            return self.head(tokens[:, 1:].mean(dim=1))
+
+    torch.manual_seed(0)
+    model = Tokens().eval()
+    labels = torch.tensor([2, 0])
+    for size in ((16, 24), (24, 16), (32, 32)):
+        images = torch.randn(2, 3, *size)
+        grid = (size[0] // 4, size[1] // 4)
+        tokens = model.norm(model.patch(images).flatten(2).transpose(1, 2))
+        expected = (tokens @ model.head.weight[labels][:, :, None]).relu().reshape(2, *grid).detach()
+        cam, grad_cam = ClassActivation(model)(images, labels), GradCam(model)(images, labels)
+        torch.testing.assert_close(cam, expected)
+        torch.testing.assert_close(grad_cam * grid[0] * grid[1], expected)
+
+
+def test_a_classifier_and_a_layer_by_name() -> None:
+    torch.manual_seed(0)
+    model = Pooled().eval()
+    model.other = nn.Linear(C, K)
+    images, labels = torch.randn(2, 3, 8, 8), torch.tensor([1, 3])
+    features = model.trunk(images).clone()
+    got = ClassActivation(model, "trunk", classifier="other", negative="shift")(images, labels)
+    torch.testing.assert_close(got, class_activation_map(features, model.other.weight, labels, "shift"))
+
+
+def test_bad_input_is_named(features: Tensor, weight: Tensor) -> None:
+    labels = torch.arange(B)
+    with pytest.raises(ValueError, match="weight must have one column per channel of features, 6, got 5"):
+        class_activation_map(features, weight[:, :5], labels)
+    with pytest.raises(ValueError, match="labels must have one column per row of weight, 5, got 4"):
+        class_activation_map(features, weight, torch.rand(B, 4))
+    with pytest.raises(ValueError, match="negative must be one of 'clamp', 'shift'; got 'abs'"):
+        class_activation_map(features, weight, labels, "abs")
+    with pytest.raises(ValueError, match=r"gradient must have the shape of features, \(3, 6, 4, 7\), got"):
+        gradient_activation_map(features, features[:, :2])
+    with pytest.raises(ValueError, match="classifier must be one of 'head'; got 'fc'"):
+        ClassActivation(Pooled(), classifier="fc")
+    with pytest.raises(ValueError, match=r"labels must be given to cam, .* got None"):
+        ClassActivation(Pooled())(torch.randn(2, 3, 8, 8))
