@@ -117,6 +117,8 @@ def demo_recipe(settings: DemoSettings, method: str, seed: int, epochs: int) -> 
         # The recipe's tenth of the run without grafts, in proportion.
         f"training.warmup_epochs={epochs // 10 if method == GRAFTING else 0}",
     ]
+    if method == "cutmix":
+        sizes.append("method.options.probability=0.5")  # as its authors mix small images (CIFAR)
     return load_recipe(name, sizes, seed=seed)
 
 

@@ -140,7 +140,7 @@ def read_images(paths: Sequence[Path], size: int) -> ImageData:
 
 
 def _class_name(name: str) -> str:
-    """A folder's or file's name as words; a number that only sorts the folders (`025.Pelagic_Cormorant`) is left out."""
+    """A folder's or file's name as words, without a number that only sorts: `025.Pelagic_Cormorant`."""
     return re.sub(r"^\d+[._ -]+(?=.)", "", name).replace("_", " ")
 
 

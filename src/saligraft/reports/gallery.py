@@ -153,9 +153,10 @@ def panels(row: GalleryRow) -> list[Panel]:
         )
     )
     if row.destination_saliency is not None:
-        covered = row.mask if row.mask.shape == row.destination_saliency.shape else None
+        covered = row.mask if row.mask.numel() > 1 else None  # a blend covers nothing wholly
         picture = tiles.heat(row.destination, row.destination_saliency, covered)
-        out.append(Panel(title="Its saliency", detail="striped: lost", picture=picture))
+        detail = "" if covered is None else "striped: lost"
+        out.append(Panel(title="Its saliency", detail=detail, picture=picture))
     title = "Mixed" if row.source_saliency is None else "Grafted"
     out.append(Panel(title=title, detail="network input", picture=tiles.grafted(row.mixed, row.mask)))
     return out
@@ -223,7 +224,8 @@ def _mask_panel(row: GalleryRow) -> Panel:
         return Panel(title="Mask M", detail=f"blend {float(row.mask):.2f}", picture=picture)
     if row.salient is not None:
         return Panel(title="Drawn M", detail=f"{int(row.mask.sum())} of {int(row.salient.sum())}", picture=picture)
-    return Panel(title="Mask M", detail=f"{100 * float(row.mask.mean()):.0f} % of area", picture=picture)
+    area = float(pixel_area(row.mask[None], *row.source.shape[-2:]))
+    return Panel(title="Mask M", detail=f"{100 * area:.0f} % of area", picture=picture)
 
 
 def _maps_at_mask_grid(method: Mixer, saliency: Tensor | None, masks: Tensor) -> Tensor | None:
