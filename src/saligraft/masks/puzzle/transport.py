@@ -109,11 +109,18 @@ def move_blocks(images: Tensor, plan: Tensor) -> Tensor:
     height, width = images.shape[2:]
     cell_y, within_y, start_y, size_y = _cells(height, grid, plan.device)
     cell_x, within_x, start_x, size_x = _cells(width, grid, plan.device)
-    block = plan.index_select(1, cell_y).index_select(2, cell_x)
-    row, column = block // grid, block % grid
-    y = start_y[row] + torch.minimum(within_y[:, None], size_y[row] - 1)
-    x = start_x[column] + torch.minimum(within_x, size_x[column] - 1)
-    pixel = (y * width + x).flatten(1)[:, None].expand(-1, images.shape[1], -1)
+    row, column = plan // grid, plan % grid
+
+    def spread(blocks: Tensor) -> Tensor:
+        return blocks.index_select(1, cell_y).index_select(2, cell_x)
+
+    pixel = spread(start_y[row] * width + start_x[column])
+    if height % grid == 0 and width % grid == 0:
+        pixel = pixel + (within_y[:, None] * width + within_x)
+    else:
+        pixel = pixel + torch.minimum(within_y[:, None], spread(size_y[row] - 1)) * width
+        pixel = pixel + torch.minimum(within_x, spread(size_x[column] - 1))
+    pixel = pixel.flatten(1)[:, None].expand(-1, images.shape[1], -1)
     return images.flatten(2).gather(2, pixel).view(images.shape)
 
 
