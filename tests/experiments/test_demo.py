@@ -82,10 +82,10 @@ def test_the_table_says_what_was_measured(tmp_path: Path, clock) -> None:
     rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     assert set(rows) == {"Plain training", "CutMix", "Saliency Grafting", "Plain, equal time"}
     # Errors 49 and 50 over two seeds: mean 49.5, standard deviation 0.707, standard error 0.5.
-    assert rows["CutMix"]["Test error"] == "49.5 ± 0.5"
-    assert rows["CutMix"]["Mean of last 10"] == "40.5 ± 0.5"
+    assert rows["CutMix"]["Error"] == "49.5 ± 0.5"
+    assert rows["CutMix"]["Last 10"] == "40.5 ± 0.5"
     assert rows["Saliency Grafting"]["Images/s"] == "50"
-    assert rows["Saliency Grafting"]["Cost per step"] == "2.00×"
+    assert rows["Saliency Grafting"]["Cost"] == "2.00×"
     assert rows["Plain, equal time"]["Epochs"] == "4"
     assert "2 seeds (as asked for)" in table.notes[0]
     assert (3, 1) in table.best  # four epochs reached the lowest error

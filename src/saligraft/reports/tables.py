@@ -37,10 +37,13 @@ def lowest(values: Sequence[float | None]) -> frozenset[int]:
 
 def terminal_table(table: ResultTable) -> RichTable:
     """The table for `rich.console.Console.print`."""
-    caption = "\n".join(table.notes) or None
-    out = RichTable(title=table.title or None, caption=caption, caption_justify="left", title_justify="left")
+    caption = "\n".join(["", *table.notes]) if table.notes else None
+    out = RichTable(
+        title=table.title or None, title_justify="left", caption=caption, caption_justify="left",
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold",
+    )  # fmt: skip
     for place, column in enumerate(table.columns):
-        out.add_column(column, justify="left" if place == 0 else "right", no_wrap=place == 0)
+        out.add_column(column, justify="left" if place == 0 else "right", no_wrap=True)
     for i, row in enumerate(table.rows):
         out.add_row(*(Text(cell, style="bold green" if (i, j) in table.best else "") for j, cell in enumerate(row)))
     return out
