@@ -21,14 +21,15 @@ def clock(monkeypatch: pytest.MonkeyPatch):
     def train(recipe, out, **_):
         method, epochs, seed = recipe.method.name, recipe.training.epochs, recipe.seed
         trained.append((method, seed, epochs))
-        seconds = SECONDS[method]
-        now[0] += seconds * epochs
+        warm = recipe.training.warmup_epochs
+        seconds = [SECONDS[PLAIN if e < warm else method] for e in range(epochs)]
+        now[0] += sum(seconds)
         out.mkdir(parents=True)
         errors = [50.0 - e + seed for e in range(epochs)]
         return SimpleNamespace(
             summary={"top1_error": {"best": min(errors), "last10_mean": 40.0 + seed, "final": errors[-1]}},
             metrics=tuple(EpochMetrics(e + 1, 0.1, 1.0, 1.0, error, 5.0) for e, error in enumerate(errors)),
-            timing=tuple(EpochTiming(e + 1, seconds, 1000 / seconds, 1.0) for e in range(epochs)),
+            timing=tuple(EpochTiming(e + 1, taken, 1000 / taken, 1.0) for e, taken in enumerate(seconds)),
         )
 
     monkeypatch.setattr(demo, "train", train)
@@ -67,8 +68,9 @@ def test_plain_training_gets_graftings_time_where_it_fits(tmp_path: Path, clock)
     assert runs.of(EQUAL_TIME)[0].seconds == pytest.approx(runs.of(GRAFTING)[0].seconds)
 
 
-def test_cost_is_the_ratio_of_step_times(tmp_path: Path, clock) -> None:
-    runs = run_demo(tmp_path, DemoSettings(seeds=2, epochs=2, minutes=60), say=silent)
+@pytest.mark.parametrize("epochs", [2, 8])
+def test_cost_is_the_ratio_of_step_times_after_the_warm_up(tmp_path: Path, clock, epochs: int) -> None:
+    runs = run_demo(tmp_path, DemoSettings(seeds=2, epochs=epochs, minutes=60), say=silent)
     assert clock
     assert runs.cost(GRAFTING) == pytest.approx(2.0)
     assert runs.cost("cutmix") == pytest.approx(1.1)
@@ -94,6 +96,7 @@ def test_the_table_says_what_was_measured(tmp_path: Path, clock) -> None:
 def test_arms_differ_in_the_method_alone() -> None:
     settings = DemoSettings(epochs=20)
     tables = {arm: demo_recipe(settings, arm, 1, 20).model_dump() for arm in ARMS}
+    assert tables["cutmix"]["training"]["warmup_epochs"] == tables[GRAFTING]["training"]["warmup_epochs"] == 5
     for table in tables.values():
         assert table.pop("method")["name"] in ARMS
         table.pop("title")

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from saligraft.data import load
-from saligraft.experiments.demo import ARMS, EQUAL_TIME, GRAFTING, PLAIN, DemoRuns
+from saligraft.experiments.demo import ARMS, EQUAL_TIME, GRAFTING, PLAIN, DemoRuns, warmup_epochs
 from saligraft.experiments.show import POOL, choose, draw_gallery, network_of_run
 from saligraft.methods import SaliencyGrafting
 from saligraft.reports import page
@@ -35,11 +35,12 @@ def result_table(demo: DemoRuns) -> ResultTable:
         best |= {(place, column) for place in lowest(means)}
     seeds = f"{demo.seeds_run} seed{'s' if demo.seeds_run > 1 else ''}"
     spread = "mean ± standard error over" if demo.seeds_run > 1 else "from"
+    warmup = warmup_epochs(demo.settings.epochs)
     notes = [
         f"Error: percent of the test images, {spread} {seeds} ({demo.why}): after the last epoch, at the best one, "
         "and as the mean of the last 10.",
         "Cost: time of a step against plain training. A step of Saliency Grafting is two passes, originals and grafts.",
-        f"This is a short run, of {demo.settings.epochs} epochs; the paper trains for 300 and more.",
+        f"A short run: {demo.settings.epochs} epochs, the first {warmup} without mixing; the paper trains for 300 and more.",
     ]
     return ResultTable(columns=COLUMNS, rows=tuple(rows), best=frozenset(best), notes=tuple(notes))
 
