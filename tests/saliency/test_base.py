@@ -1,0 +1,68 @@
+"""Running a network without a trace, and the score of a label."""
+
+import random
+
+import pytest
+import torch
+from torch import nn
+
+from saligraft.saliency.base import SaliencySource, label_scores, without_trace
+
+
+def test_buffers_inside_are_copies_and_outside_the_very_same() -> None:
+    network = nn.BatchNorm2d(2)
+    mean = network.running_mean
+    with without_trace(network, torch.rand(1), "current"):
+        network(torch.rand(3, 2, 4, 4))
+        assert network.running_mean is not mean
+        assert (network.running_mean != 0).all()
+    assert network.running_mean is mean
+    assert (mean == 0).all()
+    assert network.num_batches_tracked == 0
+
+
+def test_a_buffer_born_inside_is_gone_and_an_absent_one_stays_absent() -> None:
+    network = nn.BatchNorm2d(2, track_running_stats=False)
+    with without_trace(network, torch.rand(1), "eval"):
+        assert network.running_mean is None
+        network.register_buffer("count", torch.ones(1))
+    assert set(network._buffers) == {"running_mean", "running_var", "num_batches_tracked"}
+
+
+@pytest.mark.parametrize("mode", ["eval", "current"])
+def test_modes_and_random_streams_come_back_also_after_an_error(mode: str) -> None:
+    network = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
+    torch.manual_seed(0)
+    random.seed(0)
+    before = torch.get_rng_state(), random.getstate()
+
+    def interrupted() -> None:
+        with without_trace(network, torch.zeros(1), mode):
+            assert [part.training for part in network] == [mode == "current", False]
+            assert torch.rand(1) + random.random() > 0
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [part.training for part in network] == [True, False]
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+
+
+def test_scores() -> None:
+    logits = torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]])
+    assert label_scores(logits, torch.tensor([2, 0])).tolist() == [4.0, 8.0]
+    rows = torch.tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 1.0]])
+    assert label_scores(logits, rows).tolist() == [1.5, 48.0]
+
+
+def test_a_source_of_ones_own_needs_only_its_call() -> None:
+    class Rows(SaliencySource):
+        def __call__(self, images, labels=None):
+            return images.detach().abs().mean(dim=1) * (1 + labels)[:, None, None]
+
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    images, labels = torch.randn(2, 3, 2, 2), torch.tensor([0, 2])
+    logits, saliency = Rows().with_logits(model, images, labels)
+    torch.testing.assert_close(logits, model(images))
+    torch.testing.assert_close(saliency[1], images[1].abs().mean(dim=0) * 3)
