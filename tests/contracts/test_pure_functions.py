@@ -12,6 +12,7 @@ import saligraft as sg
 from saligraft.grafting import pixel_area, spread
 from saligraft.masks import rectangle_mask
 from saligraft.masks.peak_box import peak_box
+from saligraft.methods import attentive_cutmix, cutout, jensen_shannon_loss, mix_features
 from saligraft.saliency import (
     class_activation_map,
     fine_grained_saliency,
@@ -93,6 +94,16 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]] = 
         lambda _: (IMAGES, LABELS, PARTNER, WEIGHT),
     ),
     "cutmix": (lambda x, y, j, b: sg.cutmix(x, y, partner=j, box=b), lambda _: (IMAGES, LABELS, PARTNER, BOX)),
+    "cutout": (lambda x, b: cutout(x, box=b), lambda _: (IMAGES, BOX)),
+    "attentive_cutmix": (
+        lambda x, y, s, j: attentive_cutmix(x, y, s, partner=j, k=6),
+        lambda grid: (IMAGES, LABELS, maps(grid), PARTNER),
+    ),
+    "mix_features": (
+        lambda f, j, w: mix_features(f, partner=j, source_weight=w),
+        lambda grid: (torch.ones(B, 6, grid, grid), PARTNER, WEIGHT),
+    ),
+    "jensen_shannon_loss": (jensen_shannon_loss, lambda _: (LOGITS, LOGITS.flip(0), -LOGITS)),
     "mixed_cross_entropy": (
         lambda z, *m: sg.mixed_cross_entropy(z, sg.MixedBatch(*m), label_smoothing=0.1),
         lambda _: (LOGITS, *mixed(LABELS, torch.device("cpu"))),

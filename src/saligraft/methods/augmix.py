@@ -1,0 +1,198 @@
+"""AugMix: blend each image with chains of simple operations, and ask for like answers to all views of it.
+
+Hendrycks et al., ICLR 2020. RGB images in [0, 1]; normalisation comes after the augmentation.
+Shapes: B batch, W chains of an image, D operations of the longest chain, K classes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from saligraft import checks, draws
+from saligraft.augmix_operations import OPERATIONS
+from saligraft.batch import MixedBatch
+from saligraft.methods.kinds import StepStrategy
+
+LEAST_LEVEL = 0.1  # the authors draw an operation's level from U(0.1, severity)
+LEAST_PROBABILITY = 1e-7  # of the mixture, before its logarithm (authors)
+ROUNDING = 1e-2  # how far undoing a normalisation in half precision may lead outside [0, 1]
+
+
+def jensen_shannon_loss(logits_clean: Tensor, logits_1: Tensor, logits_2: Tensor) -> Tensor:
+    """Jensen-Shannon divergence of the three views' class probabilities, the mean over the batch. Pure.
+
+    Logits (B, K); computed in float32 at least. It is the mean of each view's KL divergence to their mixture, from log
+    probabilities: the authors' p log p has no gradient where a probability is 0.
+    """
+    views = [checks.at_least_float32(logits).log_softmax(dim=1) for logits in (logits_clean, logits_1, logits_2)]
+    shares = [view.exp() for view in views]
+    log_mixture = ((shares[0] + shares[1] + shares[2]) / 3).clamp(LEAST_PROBABILITY, 1).log()
+    divergences = [(share * (view - log_mixture)).sum(dim=1) for share, view in zip(shares, views, strict=True)]
+    return (divergences[0] + divergences[1] + divergences[2]).mean() / 3
+
+
+class Group(NamedTuple):
+    """One operation and the chains that it is next in, so that it is called once for all of them."""
+
+    operation: str
+    places: Tensor
+    """(n,) among the B·W chains, sample by sample."""
+    level: Tensor
+    """(n,) up to 10, the strongest."""
+    sign: Tensor
+    """(n,) of −1 and 1, for operations that have two directions."""
+
+
+class AugMixDraws(NamedTuple):
+    rounds: tuple[tuple[Group, ...], ...]
+    """D rounds: the first operation of every chain, then the second, and so on."""
+    chain_weight: Tensor
+    """(B, W), rows sum to one."""
+    blend: Tensor
+    """(B,): how much of the chains shows; 0 leaves the image as it was."""
+
+
+def augmix(images: Tensor, drawn: AugMixDraws) -> Tensor:
+    """One augmented view of RGB images (B, 3, H, W) in [0, 1], for given draws. No input is changed."""
+    checks.images(images)
+    _check_rgb(images)
+    clean = checks.at_least_float32(images)
+    width = drawn.chain_weight.shape[1]
+    chains = clean.repeat_interleave(width, dim=0)
+    for groups in drawn.rounds:
+        for group in groups:
+            changed = OPERATIONS[group.operation](chains[group.places], group.level, group.sign)
+            chains = chains.index_copy(0, group.places, changed)
+    weight = drawn.chain_weight.to(clean.dtype)
+    mixture = torch.einsum("bn,bnchw->bchw", weight, chains.view(-1, width, *clean.shape[1:]))
+    return torch.lerp(clean, mixture, drawn.blend.to(clean.dtype)[:, None, None, None]).to(images.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugMix(StepStrategy):
+    """Show the network each image and two augmented views of it; pull the three answers together.
+
+    Images come in [0, 1] and the views are normalised by `mean` and `std` afterwards; with `normalized=True` images
+    come normalised by them, as many loaders give them, and that is undone first.
+    """
+
+    width: int = 3  # chains of operations whose results are blended
+    depth: int = 3  # operations of a chain: 1 to this many, drawn for each
+    severity: float = 3.0  # of 10; the authors' for CIFAR, 1 in their ImageNet script
+    alpha: float = 1.0  # chain weights ~ Dirichlet(alpha), their share against the clean image ~ Beta(alpha, alpha)
+    consistency: float = 12.0  # weight of the Jensen-Shannon term in the loss
+    mean: Sequence[float] = (0.5, 0.5, 0.5)  # the authors' for CIFAR
+    std: Sequence[float] = (0.5, 0.5, 0.5)
+    normalized: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.whole_number("width", self.width, least=1)
+        checks.whole_number("depth", self.depth, least=1)
+        checks.positive("alpha", self.alpha)
+        checks.not_negative("consistency", self.consistency)
+        checks.not_negative("severity", self.severity)
+        if not LEAST_LEVEL <= self.severity <= 10:
+            raise ValueError(f"severity must be in [{LEAST_LEVEL}, 10], got {self.severity}")
+        for name in ("mean", "std"):
+            values = tuple(getattr(self, name))
+            if len(values) != 3:
+                raise ValueError(f"{name} must have 3 entries (red, green, blue), got {len(values)}")
+            object.__setattr__(self, name, values)
+        for value in self.std:
+            checks.positive("each of std", value)
+
+    def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> AugMixDraws:
+        """Make every random choice for one view of this batch, on the host; moved to the device of `images`."""
+        checks.images(images)
+        batch, count, device = len(images), self._count(images), images.device
+        shape = (count, self.width, self.depth)
+        length = torch.randint(1, self.depth + 1, (count, self.width, 1), generator=generator)
+        operation = torch.randint(len(OPERATIONS), shape, generator=generator)
+        operation = torch.where(torch.arange(self.depth) < length, operation, -1)  # -1: the chain has ended
+        level = LEAST_LEVEL + torch.rand(shape, generator=generator) * (self.severity - LEAST_LEVEL)
+        sign = torch.randint(2, shape, generator=generator) * 2.0 - 1
+        weight = _dirichlet(self.alpha, self.width, count, generator=generator).expand(batch, self.width)
+        blend = draws.beta(self.alpha, count, generator=generator).expand(batch)
+        blend = blend * self._coins(images, generator)
+        whole = (batch, self.width, self.depth)
+        rounds = _grouped(operation.expand(whole), level.expand(whole), sign.expand(whole), device)
+        return AugMixDraws(rounds, draws.to_device(weight, device), draws.to_device(blend, device))
+
+    def prepare(self, images: Tensor) -> Tensor:
+        """The images normalised."""
+        self._clean(images)
+        return images if self.normalized else self._normalize(images)
+
+    def views(self, images: Tensor, *, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
+        """The images and two augmented views of them, all normalised."""
+        clean = self._clean(images)
+        augmented = [augmix(clean, self.draw(images, generator=generator)) for _ in range(2)]
+        return self.prepare(images), *(self._normalize(view) for view in augmented)
+
+    def _clean(self, images: Tensor) -> Tensor:
+        """The images in [0, 1]."""
+        checks.images(images)
+        _check_rgb(images)
+        mean, std = self._statistics(images)
+        clean = images * std + mean if self.normalized else images
+        _check_range(clean, self.normalized)
+        return clean.clamp(0, 1)
+
+    def _normalize(self, images: Tensor) -> Tensor:
+        mean, std = self._statistics(images)
+        return (images - mean) / std
+
+    def _statistics(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        mean, std = (images.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
+        return mean, std
+
+    def loss(
+        self, logits: Sequence[Tensor], originals: MixedBatch, criterion: Callable[[Tensor, MixedBatch], Tensor]
+    ) -> Tensor:
+        """The labels' loss of the clean view, and how far the three views' answers lie apart."""
+        clean, first, second = logits
+        return criterion(clean, originals) + self.consistency * jensen_shannon_loss(clean, first, second)
+
+
+def _dirichlet(alpha: float, width: int, count: int, *, generator: torch.Generator | None = None) -> Tensor:
+    """Rows (count, width) from Dirichlet(alpha), as normalised Gamma draws of the standard library."""
+    stream = random.Random(int(torch.randint(2**62, (), generator=generator)))
+    gamma = torch.tensor([[stream.gammavariate(alpha, 1) for _ in range(width)] for _ in range(count)])
+    return gamma / gamma.sum(dim=1, keepdim=True).clamp(min=torch.finfo(gamma.dtype).tiny)
+
+
+def _grouped(operation: Tensor, level: Tensor, sign: Tensor, device: torch.device) -> tuple[tuple[Group, ...], ...]:
+    rounds = []
+    flat = [part.flatten(0, 1) for part in (operation, level, sign)]
+    for kind, strength, direction in zip(*(part.unbind(dim=1) for part in flat), strict=True):
+        groups = []
+        for number, name in enumerate(OPERATIONS):
+            places = (kind == number).nonzero()[:, 0]
+            if len(places):
+                parts = (places, strength[places], direction[places])
+                groups.append(Group(name, *(draws.to_device(part, device) for part in parts)))
+        rounds.append(tuple(groups))
+    return tuple(rounds)
+
+
+def _check_rgb(images: Tensor) -> None:
+    if images.shape[1] != 3:
+        raise ValueError(f"images must have 3 channels (RGB) for AugMix, got {images.shape[1]}")
+
+
+def _check_range(images: Tensor, normalized: bool) -> None:
+    if not checks.may_look(images):
+        return
+    low, high = float(images.min()), float(images.max())
+    slack = ROUNDING if normalized else 0.0
+    if not (low >= -slack and high <= 1 + slack):
+        came = "after undoing mean and std " if normalized else ""
+        hint = "" if normalized else "; for images that are normalised already use normalized=True"
+        raise ValueError(f"images must lie in [0, 1] for AugMix, {came}got {low:.4g} to {high:.4g}{hint}")

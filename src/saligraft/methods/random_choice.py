@@ -1,0 +1,122 @@
+"""Random choice among batch mixers, per batch or per sample; itself a batch mixer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from saligraft import checks, draws
+from saligraft.batch import MixedBatch
+from saligraft.grafting import spread
+from saligraft.methods.base import BatchMixer
+
+
+def join_parts(images: Tensor, labels: Tensor, indices: Sequence[Tensor], parts: Sequence[MixedBatch]) -> MixedBatch:
+    """Put parts of a batch, mixed by themselves, back in order. Pure.
+
+    `indices` holds for each part the places (n,) of its samples in the batch, all places once. Masks of different
+    resolutions come together at the image's, and become float where one of them blends.
+    """
+    order = torch.cat(list(indices)).argsort()
+    height, width = images.shape[2:]
+    if len({(part.mask.shape[1:], part.mask.dtype) for part in parts}) == 1:
+        masks = [part.mask for part in parts]
+    else:
+        kind = torch.bool if all(part.mask.dtype == torch.bool for part in parts) else torch.float32
+        spreads = [spread(part.mask, height, width).to(kind) for part in parts]
+        masks = [mask.expand(len(mask), height, width) for mask in spreads]
+    partner = torch.cat([index[part.partner] for index, part in zip(indices, parts, strict=True)])[order]
+    return MixedBatch(
+        images=torch.cat([part.images for part in parts])[order],
+        source_labels=labels,
+        destination_labels=labels[partner],
+        source_weight=torch.cat([part.source_weight for part in parts])[order],
+        mask=torch.cat(masks)[order],
+        partner=partner,
+    )
+
+
+class Part(NamedTuple):
+    """Some samples of the batch and what was drawn for them."""
+
+    method: BatchMixer[Any] | None
+    """None for samples that are left as they were."""
+    places: Tensor
+    """(n,) their places in the batch."""
+    drawn: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomChoice(BatchMixer[tuple[Part, ...]]):
+    """Draw one of several methods, then mix by it: ``RandomChoice([Mixup(), CutMix()], probabilities=[0.3, 0.7])``.
+
+    With `per="sample"` each method mixes its own part of the batch: partners are found inside that part, and given as
+    places in the whole batch. `probability` and `per` of the members hold as well.
+    """
+
+    methods: Sequence[BatchMixer[Any]] = field(kw_only=False)
+    probabilities: Sequence[float] | None = None  # one per method, together 1; all alike if None
+    per: draws.Per = "batch"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        methods = tuple(self.methods)
+        for method in methods:
+            if not isinstance(method, BatchMixer):
+                raise TypeError(f"methods must be batch mixers such as CutMix(), got {type(method).__name__}")
+        if not methods:
+            raise ValueError("methods must name at least one method, got none")
+        object.__setattr__(self, "methods", methods)
+        if self.probabilities is not None:
+            object.__setattr__(self, "probabilities", _checked(self.probabilities, len(methods)))
+        object.__setattr__(self, "needs_saliency", any(method.needs_saliency for method in methods))
+
+    @property
+    def moves_pixels(self) -> bool:
+        return any(method.moves_pixels for method in self.methods)
+
+    def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> tuple[Part, ...]:
+        checks.images(images)
+        batch, methods = len(images), list(self.methods)
+        count = batch if self.per == "sample" else 1
+        weights = torch.ones(len(methods)) if self.probabilities is None else torch.tensor(self.probabilities)
+        choice = torch.multinomial(weights, count, replacement=True, generator=generator)
+        applied = torch.rand(count, generator=generator) < self.probability
+        choice = torch.where(applied, choice, len(methods)).expand(batch)
+        parts = []
+        for place, method in enumerate([*methods, None]):
+            index = (choice == place).nonzero()[:, 0]
+            if len(index):
+                # Draws look at the shape and the device alone, so any n images stand for those of the part.
+                drawn = None if method is None else method.draw(images[: len(index)], generator=generator)
+                parts.append(Part(method, draws.to_device(index, images.device), drawn))
+        return tuple(parts)
+
+    def apply(self, images: Tensor, labels: Tensor, saliency: Tensor | None, drawn: tuple[Part, ...]) -> MixedBatch:
+        if len(drawn) == 1:
+            return _mixed(images, labels, saliency, drawn[0])
+        parts = [
+            _mixed(images[part.places], labels[part.places], None if saliency is None else saliency[part.places], part)
+            for part in drawn
+        ]
+        return join_parts(images, labels, [part.places for part in drawn], parts)
+
+
+def _mixed(images: Tensor, labels: Tensor, saliency: Tensor | None, part: Part) -> MixedBatch:
+    if part.method is None:
+        return MixedBatch.unmixed(images, labels)
+    return part.method.apply(images, labels, saliency, part.drawn)
+
+
+def _checked(probabilities: Sequence[float], count: int) -> tuple[float, ...]:
+    if len(probabilities) != count:
+        raise ValueError(f"probabilities must have one entry per method: expected {count}, got {len(probabilities)}")
+    for probability in probabilities:
+        checks.probability("each of probabilities", probability)
+    if abs(sum(probabilities) - 1) > 1e-6:
+        raise ValueError(f"probabilities must sum to 1, got {sum(probabilities):.6g}")
+    return tuple(map(float, probabilities))

@@ -1,0 +1,114 @@
+"""RandomChoice draws a method per batch or per sample; each mixes its own part, and the whole is one mixed batch."""
+
+import pytest
+import torch
+
+import saligraft as sg
+from saligraft.grafting import spread
+from saligraft.methods import AttentiveCutMix, Cutout, RandomChoice
+from saligraft.methods.random_choice import join_parts
+
+MEMBERS = (sg.Mixup(), sg.CutMix(), AttentiveCutMix(), sg.SaliencyGrafting(label_mixing="area"))
+
+
+def batch(size: int = 40) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    stream = torch.Generator().manual_seed(0)
+    return torch.randn(size, 3, 16, 20, generator=stream), torch.arange(size), torch.rand(size, 8, 8, generator=stream)
+
+
+def test_per_batch_is_the_drawn_method_itself() -> None:
+    images, labels, saliency = batch()
+    seen = set()
+    for seed in range(12):
+        choice = RandomChoice(MEMBERS)
+        (part,) = choice.draw(images, generator=torch.Generator().manual_seed(seed))
+        mixed = choice(images, labels, saliency, generator=torch.Generator().manual_seed(seed))
+        expected = part.method.apply(images, labels, saliency, part.drawn)
+        assert all(torch.equal(a, b) for a, b in zip(mixed, expected, strict=True))
+        seen.add(type(part.method))
+    assert len(seen) >= 3
+
+
+def test_per_sample_each_part_is_mixed_by_its_method() -> None:
+    images, labels, saliency = batch()
+    choice = RandomChoice(MEMBERS, per="sample")
+    parts = choice.draw(images, generator=torch.Generator().manual_seed(1))
+    assert len(parts) == len(MEMBERS)
+    assert sorted(torch.cat([part.places for part in parts]).tolist()) == list(range(40))
+    mixed = choice.apply(images, labels, saliency, parts)
+    for part in parts:
+        alone = part.method.apply(images[part.places], labels[part.places], saliency[part.places], part.drawn)
+        assert torch.equal(mixed.images[part.places], alone.images)
+        assert torch.equal(mixed.partner[part.places], part.places[alone.partner])  # places in the whole batch
+        torch.testing.assert_close(mixed.source_weight[part.places], alone.source_weight)
+    shown = spread(mixed.mask, 16, 20).float()
+    torch.testing.assert_close(mixed.source_weight, shown.mean(dim=(1, 2)))
+    rebuilt = torch.lerp(images[mixed.partner], images, shown[:, None])
+    torch.testing.assert_close(mixed.images, rebuilt)
+    assert torch.equal(mixed.destination_labels, labels[mixed.partner])
+
+
+def test_masks_of_one_resolution_are_kept() -> None:
+    images, labels, _ = batch()
+    mixed = RandomChoice([sg.CutMix(), sg.CutMix(alpha=0.2)], per="sample")(images, labels)
+    assert mixed.mask.dtype == torch.bool
+    assert mixed.mask.shape == (40, 16, 20)
+    assert RandomChoice([sg.Mixup(), sg.Mixup()], per="sample")(images, labels).mask.shape == (40, 1, 1)
+
+
+def test_probabilities_are_those_of_the_draws(generator: torch.Generator) -> None:
+    images = torch.rand(3000, 1, 2, 2)
+    choice = RandomChoice([sg.Mixup(), sg.CutMix()], probabilities=[0.3, 0.7], per="sample", probability=0.5)
+    parts = choice.draw(images, generator=generator)
+    shares = {type(part.method).__name__: len(part.places) / 3000 for part in parts}
+    assert shares == pytest.approx({"Mixup": 0.15, "CutMix": 0.35, "NoneType": 0.5}, abs=0.03)
+    mixed = choice.apply(images, torch.arange(3000), None, parts)
+    left = parts[-1].places
+    assert torch.equal(mixed.images[left], images[left])
+    assert torch.equal(mixed.partner[left], left)
+
+
+def test_a_method_of_probability_0_is_never_drawn_and_choices_nest() -> None:
+    images, labels, saliency = batch()
+    inner = RandomChoice([sg.CutMix(), sg.SaliencyGrafting()], probabilities=(1, 0), per="sample")
+    outer = RandomChoice([inner, sg.Mixup()], per="sample")
+    assert outer.needs_saliency
+    assert not RandomChoice([sg.CutMix(), sg.Mixup()]).needs_saliency
+    parts = inner.draw(images)
+    assert [type(part.method) for part in parts] == [sg.CutMix]
+    assert outer(images, labels, saliency).images.shape == images.shape
+
+
+def test_trains_through_both_steps() -> None:
+    images, labels, _ = batch(8)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+    )
+    assert sg.MixingStep(model, RandomChoice([sg.Mixup(), sg.CutMix()], per="sample"))(images, labels).mixed
+    assert sg.GraftingStep(model, RandomChoice(MEMBERS, per="sample"))(images, labels).mixed
+
+
+def test_join_keeps_the_gradient_of_the_images() -> None:
+    images = torch.rand(4, 1, 4, 4, requires_grad=True)
+    halves = [torch.tensor([3, 0]), torch.tensor([1, 2])]
+    parts = [sg.MixedBatch.unmixed(images[half], half) for half in halves]
+    joined = join_parts(images, torch.arange(4), halves, parts)
+    assert torch.equal(joined.images, images)
+    joined.images.sum().backward()
+    assert (images.grad == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"methods": []}, ValueError, "methods must name at least one method"),
+        ({"methods": [Cutout()]}, TypeError, r"methods must be batch mixers such as CutMix\(\), got Cutout"),
+        ({"methods": [sg.Mixup()], "probabilities": [0.5, 0.5]}, ValueError, "one entry per method: expected 1, got 2"),
+        ({"methods": MEMBERS[:2], "probabilities": [0.5, 0.6]}, ValueError, "probabilities must sum to 1, got 1.1"),
+        ({"methods": MEMBERS[:2], "probabilities": [-1, 2]}, ValueError, r"each of probabilities must be in \[0, 1\]"),
+        ({"methods": MEMBERS, "per": "pixel"}, ValueError, "per must be one of 'sample', 'batch'; got 'pixel'"),
+    ],
+)
+def test_refuses_bad_parameters(arguments: dict, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        RandomChoice(**arguments)
