@@ -22,6 +22,7 @@ from saligraft.saliency.find_layer import ACTIVATIONS
 from saligraft.saliency.layer_source import LayerSource, is_linear, linear_weight
 
 Negative = Literal["clamp", "shift"]
+NEGATIVES: tuple[str, ...] = get_args(Negative)
 
 
 def class_activation_map(features: Tensor, weight: Tensor, labels: Tensor, negative: Negative = "clamp") -> Tensor:
@@ -33,7 +34,7 @@ def class_activation_map(features: Tensor, weight: Tensor, labels: Tensor, negat
     checks.rank("features", features, "(B, C, h, w)")
     checks.rank("weight", weight, "(K, C)")
     checks.labels(labels, len(features))
-    checks.one_of("negative", negative, get_args(Negative))
+    checks.one_of("negative", negative, NEGATIVES)
     classes, channels = weight.shape
     if channels != features.shape[1]:
         raise ValueError(f"weight must have one column per channel of features, {features.shape[1]}, got {channels}")
@@ -85,7 +86,7 @@ class ClassActivation(LayerSource):
         mode: Mode = "eval",
     ) -> None:
         super().__init__(model, layer, mode)
-        checks.one_of("negative", negative, get_args(Negative))
+        checks.one_of("negative", negative, NEGATIVES)
         if classifier is not None:
             linear = {name for name, module in self.network.named_modules() if is_linear(module)}
             checks.one_of("classifier", classifier, sorted(linear))

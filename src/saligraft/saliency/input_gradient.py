@@ -19,12 +19,14 @@ from saligraft.saliency.capture import logits_of
 
 Of = Literal["loss", "score"]
 Over = Literal["l2", "max"]
+OFS: tuple[str, ...] = get_args(Of)
+OVERS: tuple[str, ...] = get_args(Over)
 
 
 def gradient_saliency(gradient: Tensor, over: Over = "l2") -> Tensor:
     """The l2 norm, or the largest absolute value, over channels: (B, C, H, W) -> (B, H, W), detached."""
     checks.rank("gradient", gradient, "(B, C, H, W)")
-    checks.one_of("over", over, get_args(Over))
+    checks.one_of("over", over, OVERS)
     dtype = torch.float64 if gradient.dtype == torch.float64 else torch.float32
     order = 2 if over == "l2" else torch.inf
     saliency: Tensor = torch.linalg.vector_norm(gradient.detach(), ord=order, dim=1, dtype=dtype)
@@ -45,8 +47,8 @@ class InputGradient(NetworkSource):
 
     def __init__(self, model: nn.Module, *, of: Of = "loss", over: Over = "l2", mode: Mode = "eval") -> None:
         super().__init__(model, mode)
-        checks.one_of("of", of, get_args(Of))
-        checks.one_of("over", over, get_args(Over))
+        checks.one_of("of", of, OFS)
+        checks.one_of("over", over, OVERS)
         self.of, self.over = of, over
 
     def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from saligraft import checks
 from saligraft.saliency.base import Mode, NetworkSource, without_trace
-from saligraft.saliency.capture import SaliencyCapture, logits_of
-from saligraft.saliency.find_layer import Site, first_tensor
+from saligraft.saliency.capture import SaliencyCapture, _wrappers, logits_of
+from saligraft.saliency.find_layer import Site, first_tensor, is_compiled
 from saligraft.saliency.token_maps import Grid, channels_first, image_shape, token_grid
 
 Hook = Callable[[Tensor], Tensor | None]
@@ -76,12 +76,13 @@ class LayerSource(NetworkSource):
     def run(self, model: nn.Module, images: Tensor, hook: Hook) -> Tensor:
         """One pass of `model` with `hook` shown the layer's tensor as it stands there; returns the logits."""
         site, *_ = self.found(images)
+        _refuse_compiled(model, site)
         with _hooked(self.network, site, hook) as fired:
             logits = logits_of(model(images))
         if not fired:
             raise RuntimeError(
-                f"the {site} did not pass through its hook in this call, so there is no map. A compiled model passes "
-                'hooks by: give the uncompiled one, or use "feature-map", whose capture can be compiled.'
+                f"the {site} did not pass through its hook in this call, so there is no map: if it runs in some "
+                "passes only, name another by layer="
             )
         return logits
 
@@ -100,6 +101,18 @@ class LayerSource(NetworkSource):
             )
         grids[size] = grid
         return features.reshape(*features.shape[:2], *grid)
+
+
+def _refuse_compiled(model: nn.Module, site: Site) -> None:
+    """Compiled code may or may not run a hook set after its compilation: rather an error than a doubtful map."""
+    chain = _wrappers(model)
+    for part in site.name.split("."):
+        chain.append(chain[-1].get_submodule(part))
+    if any(is_compiled(module) for module in chain):
+        raise RuntimeError(
+            f"the {site} is inside a compiled part, where no hook can be relied on: give the uncompiled model, or use "
+            'the source "feature-map", whose capture can be compiled'
+        )
 
 
 @contextmanager
