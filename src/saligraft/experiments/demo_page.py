@@ -40,7 +40,7 @@ def result_table(demo: DemoRuns) -> ResultTable:
         f"Error: percent of the test images, {spread} {seeds} ({demo.why}): after the last epoch, at the best one, "
         "and as the mean of the last 10.",
         "Cost: time of a step against plain training. A step of Saliency Grafting is two passes, originals and grafts.",
-        f"A short run: {demo.settings.epochs} epochs, the first {warmup} without mixing; the paper trains for 300 and more.",
+        f"A short run: {demo.settings.epochs} epochs, the first {warmup} without mixing; the paper takes 300 and more.",
     ]
     return ResultTable(columns=COLUMNS, rows=tuple(rows), best=frozenset(best), notes=tuple(notes))
 
