@@ -14,12 +14,14 @@ from saligraft.methods.mixup import Mixup, mixup
 from saligraft.methods.puzzlemix import PuzzleMix, puzzlemix
 from saligraft.methods.random_choice import RandomChoice
 from saligraft.methods.saliency_grafting import SaliencyGrafting, graft_regions, graft_salient_regions
+from saligraft.methods.saliencymix import SaliencyMix, saliencymix
 
 METHODS: dict[str, type[BatchMixer[Any]]] = {
     "mixup": Mixup,
     "cutmix": CutMix,
     "puzzlemix": PuzzleMix,
     "attentive-cutmix": AttentiveCutMix,
+    "saliencymix": SaliencyMix,
     "saliency-grafting": SaliencyGrafting,
 }
 IMAGE_TRANSFORMS: dict[str, type[ImageTransform[Any]]] = {"cutout": Cutout}
@@ -44,6 +46,7 @@ __all__ = [
     "PuzzleMix",
     "RandomChoice",
     "SaliencyGrafting",
+    "SaliencyMix",
     "StepStrategy",
     "attentive_cutmix",
     "augmix",
@@ -55,4 +58,5 @@ __all__ = [
     "mix_features",
     "mixup",
     "puzzlemix",
+    "saliencymix",
 ]

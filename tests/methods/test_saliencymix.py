@@ -1,0 +1,66 @@
+"""SaliencyMix: the box lies around the source's own peak, and bottom-up saliency is what it takes by default."""
+
+import torch
+
+import saligraft as sg
+from saligraft.methods.saliencymix import SaliencyMix, saliencymix
+from saligraft.saliency.bottom_up import fine_grained_saliency
+
+
+def peaked(count: int, size: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
+    """Maps with one peak each, and where it is."""
+    stream = torch.Generator().manual_seed(0)
+    maps = torch.rand(count, size, size, generator=stream)
+    place = torch.randint(size, (count, 2), generator=stream)
+    maps[torch.arange(count), place[:, 0], place[:, 1]] = 2.0
+    return maps, place
+
+
+def test_the_peak_is_always_inside_the_box() -> None:
+    maps, place = peaked(50)
+    images = torch.randn(50, 3, 16, 16)
+    mixed = saliencymix(images, torch.arange(50), maps, partner=torch.randperm(50), ratio=torch.full((50,), 0.1))
+    assert mixed.mask[torch.arange(50), place[:, 0], place[:, 1]].all()
+    assert (mixed.source_weight < 0.11).all()
+
+
+def test_one_box_for_all_is_the_first_ones() -> None:
+    maps, _ = peaked(10)
+    images, labels = torch.randn(10, 3, 16, 16), torch.arange(10)
+    draws = {"partner": torch.randperm(10), "ratio": torch.full((10,), 0.3)}
+    own = saliencymix(images, labels, maps, **draws)
+    shared = saliencymix(images, labels, maps, **draws, one_box=True)
+    assert torch.equal(shared.mask, own.mask[:1].expand(10, 16, 16))
+    assert len(own.mask.unique(dim=0)) > 1
+
+
+def test_takes_fine_grained_saliency_where_no_map_is_given() -> None:
+    images, labels = torch.rand(6, 3, 16, 16), torch.arange(6)
+    generators = (torch.Generator().manual_seed(1) for _ in range(2))
+    given, default = (
+        SaliencyMix()(images, labels, maps, generator=g)
+        for maps, g in zip((fine_grained_saliency(images), None), generators, strict=True)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(given, default, strict=True))
+
+
+def test_broken_map_pastes_nothing() -> None:
+    maps, _ = peaked(3)
+    maps[1, 0, 0] = float("nan")
+    images = torch.randn(3, 3, 16, 16)
+    partner = torch.tensor([1, 2, 0])
+    mixed = saliencymix(images, torch.arange(3), maps, partner=partner, ratio=torch.full((3,), 0.5))
+    assert torch.equal(mixed.images[1], images[2])
+    assert mixed.source_weight[1] == 0
+
+
+def test_goes_with_the_training_networks_own_map_too() -> None:
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3),
+        torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(4, 2),
+    )
+    out = sg.GraftingStep(model, SaliencyMix())(torch.randn(5, 3, 16, 16), torch.tensor([0, 1, 0, 1, 1]))
+    out.loss.backward()
