@@ -117,6 +117,23 @@ def test_mixing_step_is_one_pass_of_mixed_images_or_plain() -> None:
     torch.testing.assert_close(plain.loss, nn.functional.cross_entropy(plain.logits, labels))
 
 
+SOURCES = ["feature-map", "cam", "grad-cam", "input-gradient", "fine-grained", "spectral-residual"]
+
+
+@pytest.mark.parametrize("source", [*SOURCES, lambda images: images.abs().mean(dim=1)])
+@pytest.mark.parametrize("kind", [sg.GraftingStep, sg.MixingStep])
+def test_any_source_goes_with_any_step(source: object, kind: type) -> None:
+    model = Counting()
+    images, labels = batch()
+    step = kind(model, sg.SaliencyGrafting(), saliency_source=source, generator=seeded())
+    out = step(images, labels)
+    assert out.mixed is not None
+    out.loss.backward()
+    before = model.features[1].running_mean.clone()
+    step.source(images, labels)
+    assert torch.equal(model.features[1].running_mean, before)
+
+
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 def test_a_broken_map_leaves_its_sample_ungrafted(broken: float) -> None:
     """A NaN in one sample's features would otherwise reach every label it meets."""
@@ -205,8 +222,10 @@ def test_refuses_bad_arguments() -> None:
         sg.GraftingStep(model, sg.SaliencyGrafting(), loss_weights=(1, -1))
     with pytest.raises(TypeError, match="method must be a batch mixer"):
         sg.GraftingStep(model, "saliency-grafting")
-    with pytest.raises(ValueError, match="method must need no saliency, got SaliencyGrafting: use GraftingStep"):
-        sg.MixingStep(model, sg.SaliencyGrafting())
+    with pytest.raises(TypeError, match="method must be a batch mixer"):
+        sg.MixingStep(model, "cutmix")
+    with pytest.raises(ValueError, match=r"saliency source must be one of 'feature-map', .*; got 'magic'"):
+        sg.GraftingStep(model, sg.SaliencyGrafting(), saliency_source="magic")
     with pytest.raises(ValueError, match="labels must have one entry per image"):
         sg.GraftingStep(model, sg.SaliencyGrafting())(*batch()[:1], torch.tensor([0]))
 

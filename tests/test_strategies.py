@@ -100,7 +100,8 @@ def test_training_step_finds_the_step_of_every_kind() -> None:
     assert type(training_step(model, None)) is sg.MixingStep
     assert training_step(model, []).method is None
     assert type(training_step(model, sg.CutMix(), warmup_steps=3)) is sg.MixingStep
-    assert type(training_step(model, AttentiveCutMix())) is sg.GraftingStep
+    assert type(training_step(model, AttentiveCutMix())) is sg.MixingStep
+    assert type(training_step(model, sg.SaliencyGrafting())) is sg.GraftingStep
     assert training_step(model, Cutout()).method == Compose([Cutout()])
     assert training_step(model, [Cutout(), sg.Mixup()]).method == Compose([Cutout(), sg.Mixup()])
     assert type(training_step(model, [Cutout(), sg.SaliencyGrafting()], copies=2)) is sg.GraftingStep

@@ -12,7 +12,10 @@ from saligraft import checks
 from saligraft.batch import MixedBatch
 from saligraft.losses import mixed_cross_entropy
 from saligraft.methods.base import BatchMixer, check_batch
-from saligraft.saliency.capture import SaliencyCapture, logits_of
+from saligraft.saliency.base import SaliencySource
+from saligraft.saliency.capture import logits_of
+from saligraft.saliency.sources import SourceLike
+from saligraft.saliency.sources import saliency_source as saliency_source_of
 
 Criterion = Callable[[Tensor, MixedBatch], Tensor]
 
@@ -59,7 +62,8 @@ class GraftingStep(_Step):
 
     ``loss = step(images, labels).loss; loss.backward()``. Two forward passes, since the saliency comes from the
     originals' own; `copies` adds one pass each, with partner, p_B and grid redrawn. `loss_weights` weighs the
-    originals and then each copy; by default all equally, as if they stood in one batch.
+    originals and then each copy; by default all equally, as if they stood in one batch. `saliency_source` names or is
+    another source than the network's feature map at `layer`: "cam", "fine-grained", a function of the images, ...
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class GraftingStep(_Step):
         method: BatchMixer[Any],
         *,
         layer: str | nn.Module | None = None,
+        saliency_source: SourceLike = None,
         criterion: Criterion | None = None,
         copies: int = 1,
         loss_weights: Sequence[float] | None = None,
@@ -80,8 +85,8 @@ class GraftingStep(_Step):
             raise TypeError(f"method must be a batch mixer such as SaliencyGrafting(), got {type(method).__name__}")
         _check_two_passes(model)
         self.model = model
-        self.capture = SaliencyCapture(model, layer=layer)
         self.method = method
+        self.source = saliency_source_of(saliency_source or method.saliency_source, model, layer=layer)
         self.copies = copies
         self.loss_weights = _loss_weights(loss_weights, copies)
 
@@ -101,7 +106,8 @@ class GraftingStep(_Step):
             logits = logits_of(self.model(images))
             return StepOutput(self.criterion(logits, originals), logits, None)
 
-        logits, saliency = self.capture(images)  # one pass of the originals: logits and S  (§4.3)
+        # One pass of the originals gives logits and S (§4.3).
+        logits, saliency = self.source.with_logits(self.model, images, labels)
         loss = self.loss_weights[0] * self.criterion(logits, originals)
         for weight in self.loss_weights[1:]:
             drawn = self.method.draw(images, generator=self.generator)  # j, grid, P ~ Bern(p_B)
@@ -111,22 +117,32 @@ class GraftingStep(_Step):
 
 
 class MixingStep(_Step):
-    """Train on mixed images only, in one pass, as the authors of the baselines do; without a method, plainly."""
+    """Train on mixed images only, in one pass, as the authors of the baselines do; without a method, plainly.
+
+    A method that needs saliency is given that of `saliency_source`, by default the one its authors use; where that is
+    a network, a pass of its own that leaves no trace is made for it.
+    """
 
     def __init__(
         self,
         model: nn.Module,
         method: BatchMixer[Any] | None = None,
         *,
+        layer: str | nn.Module | None = None,
+        saliency_source: SourceLike = None,
         criterion: Criterion | None = None,
         warmup_steps: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(criterion, warmup_steps, generator)
-        if method is not None and method.needs_saliency:
-            raise ValueError(f"method must need no saliency, got {type(method).__name__}: use GraftingStep")
+        if method is not None and not isinstance(method, BatchMixer):
+            raise TypeError(f"method must be a batch mixer such as CutMix(), got {type(method).__name__}")
         self.model = model
         self.method = method
+        self.source: SaliencySource | None = None
+        if saliency_source is not None or (method is not None and method.needs_saliency):
+            default = None if method is None else method.saliency_source
+            self.source = saliency_source_of(saliency_source or default, model, layer=layer)
 
     def __call__(
         self, images: Tensor, labels: Tensor, index: Tensor | None = None, geometry: Tensor | None = None
@@ -136,7 +152,11 @@ class MixingStep(_Step):
         if self._count() or self.method is None:
             logits = logits_of(self.model(images))
             return StepOutput(self.criterion(logits, MixedBatch.unmixed(images, labels)), logits, None)
-        mixed = self.method(images, labels, generator=self.generator)
+        check_batch(images, labels)
+        checks.label_values(labels)
+        saliency = None if self.source is None else self.source(images, labels)
+        drawn = self.method.draw(images, generator=self.generator)
+        mixed = self.method.apply(images, labels, saliency, drawn)
         logits = logits_of(self.model(mixed.images))
         return StepOutput(self.criterion(logits, mixed), logits, mixed)
 

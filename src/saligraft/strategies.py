@@ -112,7 +112,7 @@ def training_step(model: nn.Module, methods: Methods, **options: Any) -> _Step:
     if not isinstance(last, BatchMixer | ImageTransform):
         raise TypeError(f"methods must be methods such as Cutout() or Mixup(), got {type(last).__name__}")
     method = last if isinstance(last, BatchMixer) and not transforms else Compose([*transforms, last])
-    return GraftingStep(model, method, **options) if method.needs_saliency else MixingStep(model, method, **options)
+    return GraftingStep(model, method, **options) if method.with_originals else MixingStep(model, method, **options)
 
 
 def _plain(step: FeatureMixingStep | ViewsStep, images: Tensor, labels: Tensor) -> StepOutput:

@@ -20,6 +20,8 @@ class BatchMixer(ABC, Generic[Draws]):
     """Mixes each image of a batch with another one of it: ``method(images, labels, saliency) -> MixedBatch``."""
 
     needs_saliency: ClassVar[bool] = False
+    saliency_source: ClassVar[str] = "feature-map"  # where the map comes from by its authors' word
+    with_originals: ClassVar[bool] = False  # whether the originals are trained on too, or the mixed images alone
 
     probability: float = 1.0  # of being applied; a sample that is passed over is left as it was
     per: draws.Per = "sample"  # whether ratio, box and that coin are drawn for each sample or once per batch

@@ -41,7 +41,9 @@ class Compose(BatchMixer[ComposeDraws]):
         if not transforms:
             raise ValueError("parts must begin with an image transform such as Cutout(), got none")
         object.__setattr__(self, "parts", parts)
-        object.__setattr__(self, "needs_saliency", self.mixer is not None and self.mixer.needs_saliency)
+        if self.mixer is not None:
+            for trait in ("needs_saliency", "saliency_source", "with_originals"):
+                object.__setattr__(self, trait, getattr(self.mixer, trait))
 
     @property
     def transforms(self) -> tuple[ImageTransform[Any], ...]:

@@ -84,6 +84,7 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
     """Draw partners, λ ~ Beta(alpha, alpha) and a block count, then solve for mask and transport."""
 
     needs_saliency: ClassVar[bool] = True
+    saliency_source: ClassVar[str] = "input-gradient"
 
     alpha: float = 1.0  # λ is the prior of the mask's mean, not the mean itself
     grids: Sequence[int] = (2, 4, 8, 16)  # block counts a side; one is drawn per mini-batch

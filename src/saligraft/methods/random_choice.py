@@ -73,7 +73,10 @@ class RandomChoice(BatchMixer[tuple[Part, ...]]):
         object.__setattr__(self, "methods", methods)
         if self.probabilities is not None:
             object.__setattr__(self, "probabilities", _checked(self.probabilities, len(methods)))
-        object.__setattr__(self, "needs_saliency", any(method.needs_saliency for method in methods))
+        sources = [method.saliency_source for method in methods if method.needs_saliency]
+        object.__setattr__(self, "needs_saliency", bool(sources))
+        object.__setattr__(self, "saliency_source", sources[0] if sources else BatchMixer.saliency_source)
+        object.__setattr__(self, "with_originals", any(method.with_originals for method in methods))
 
     @property
     def moves_pixels(self) -> bool:

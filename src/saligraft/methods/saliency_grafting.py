@@ -90,6 +90,7 @@ class SaliencyGrafting(BatchMixer[GraftDraws]):
     """Draw partners, a grid and regions, then graft."""
 
     needs_saliency: ClassVar[bool] = True
+    with_originals: ClassVar[bool] = True
 
     temperature: float = 0.2  # T of Eq. 3: smaller selects fewer regions
     alpha: float = 2.0  # p_B ~ Beta(alpha, alpha)

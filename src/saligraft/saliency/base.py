@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from saligraft import checks
-from saligraft.saliency.capture import _wrappers, logits_of
+from saligraft.saliency.capture import logits_of, wrappers_of
 
 Mode = Literal["eval", "current"]
 
@@ -66,7 +66,7 @@ class NetworkSource(SaliencySource):
     @property
     def network(self) -> nn.Module:
         """The model without what DDP or torch.compile wrap around it."""
-        return _wrappers(self.model)[-1]
+        return wrappers_of(self.model)[-1]
 
     @abstractmethod
     def training_pass(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -45,7 +45,7 @@ class SaliencyCapture(nn.Module):
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
         self.model = model
-        self.layer_name = None if layer is None else _name_of(layer, _wrappers(model)[-1])
+        self.layer_name = None if layer is None else _name_of(layer, wrappers_of(model)[-1])
         self.site: Site | None = None
         self._seen: tuple[ImageShape, Grid] | None = None
         self._taps = threading.local()
@@ -64,7 +64,7 @@ class SaliencyCapture(nn.Module):
     def _attach(self, images: Tensor) -> _Tap | None:
         """Set the hook; None if it is not known yet where."""
         checks.images(images)
-        wrappers = _wrappers(self.model)
+        wrappers = wrappers_of(self.model)
         _refuse_compiled(wrappers, self.layer_name)
         if self.site is None:
             return None
@@ -77,13 +77,13 @@ class SaliencyCapture(nn.Module):
 
     def _detach(self, tap: _Tap) -> None:
         if self.site is not None:
-            _hooks_at(self.site, _wrappers(self.model)[-1]).pop(tap.key, None)
+            _hooks_at(self.site, wrappers_of(self.model)[-1]).pop(tap.key, None)
         tap.maps.clear()
         tap.misfits.clear()
 
     def _observe(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """The first call: watch its pass, decide where the map is, and return the map of this very pass."""
-        watch = Watch(_wrappers(self.model)[-1], images, self.layer_name)
+        watch = Watch(wrappers_of(self.model)[-1], images, self.layer_name)
         with watch.on():
             output = self.model(images)
         site = watch.site()
@@ -221,7 +221,7 @@ def _keep_out_of_graphs() -> None:
         _out_of_graphs = True
 
 
-def _wrappers(model: nn.Module) -> list[nn.Module]:
+def wrappers_of(model: nn.Module) -> list[nn.Module]:
     """The model, then what DDP or torch.compile wraps, down to the network itself."""
     chain = [model]
     while True:

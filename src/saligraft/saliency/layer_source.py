@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from saligraft import checks
 from saligraft.saliency.base import Mode, NetworkSource, without_trace
-from saligraft.saliency.capture import SaliencyCapture, _wrappers, logits_of
+from saligraft.saliency.capture import SaliencyCapture, logits_of, wrappers_of
 from saligraft.saliency.find_layer import Site, first_tensor, is_compiled
 from saligraft.saliency.token_maps import Grid, channels_first, image_shape, token_grid
 
@@ -105,7 +105,7 @@ class LayerSource(NetworkSource):
 
 def _refuse_compiled(model: nn.Module, site: Site) -> None:
     """Compiled code may or may not run a hook set after its compilation: rather an error than a doubtful map."""
-    chain = _wrappers(model)
+    chain = wrappers_of(model)
     for part in site.name.split("."):
         chain.append(chain[-1].get_submodule(part))
     if any(is_compiled(module) for module in chain):

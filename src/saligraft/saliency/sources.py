@@ -86,8 +86,11 @@ SALIENCY_SOURCES: dict[str, type[SaliencySource]] = {
 }
 
 
+SourceLike = str | SaliencySource | Callable[[Tensor], Tensor] | None
+
+
 def saliency_source(
-    source: str | SaliencySource | Callable[[Tensor], Tensor] | None,
+    source: SourceLike,
     model: nn.Module,
     *,
     layer: str | nn.Module | None = None,
