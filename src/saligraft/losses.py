@@ -81,9 +81,7 @@ def _label_loss(log_probability: Tensor, labels: Tensor, class_weight: Tensor | 
         return loss * mass, mass
     rows = labels.to(log_probability.dtype)
     if checks.may_look(rows) and bool(((rows.sum(dim=1) - 1).abs() > 0.01).any()):
-        raise ValueError(
-            "labels given as rows must sum to 1; for multi-hot rows use mixed_binary_cross_entropy"
-        )
+        raise ValueError("labels given as rows must sum to 1; for multi-hot rows use mixed_binary_cross_entropy")
     if class_weight is not None:
         rows = rows * class_weight
     return -(rows * log_probability).sum(dim=1), rows.sum(dim=1)
