@@ -7,16 +7,36 @@ from saligraft.labels import calibrated_weight, importance
 from saligraft.losses import mixed_binary_cross_entropy, mixed_cross_entropy
 from saligraft.masks import matched_temperature, salient_regions, top_k_regions
 from saligraft.methods import (
+    AttentiveCutMix,
+    AugMix,
+    Compose,
     CutMix,
+    Cutout,
+    ManifoldMixup,
     Mixup,
+    PuzzleMix,
+    RandomChoice,
     SaliencyGrafting,
+    SaliencyMix,
+    attentive_cutmix,
     cutmix,
+    cutout,
     graft_regions,
     graft_salient_regions,
     mixup,
+    puzzlemix,
+    saliencymix,
 )
-from saligraft.saliency import SaliencyCapture, feature_saliency, resize_saliency
+from saligraft.saliency import (
+    SALIENCY_SOURCES,
+    SaliencyCapture,
+    SaliencySource,
+    feature_saliency,
+    resize_saliency,
+    saliency_source,
+)
 from saligraft.step import GraftingStep, MixingStep, StepOutput
+from saligraft.strategies import FeatureMixingStep, ViewsStep, training_step
 
 __version__ = "0.1.0"
 
@@ -41,7 +61,25 @@ __all__ = [
     "mixup",
     "CutMix",
     "cutmix",
+    "AttentiveCutMix",
+    "attentive_cutmix",
+    "SaliencyMix",
+    "saliencymix",
+    "PuzzleMix",
+    "puzzlemix",
+    "Cutout",
+    "cutout",
+    "ManifoldMixup",
+    "AugMix",
+    "Compose",
+    "RandomChoice",
     "MixingStep",
+    "FeatureMixingStep",
+    "ViewsStep",
+    "training_step",
     "StepOutput",
+    "SaliencySource",
+    "SALIENCY_SOURCES",
+    "saliency_source",
     "set_validation",
 ]
