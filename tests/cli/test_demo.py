@@ -1,11 +1,15 @@
 """`saligraft demo` as a user types it, in the smallest size."""
 
+import inspect
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from tests.reports.pages import assert_self_contained
 
 from saligraft.cli import run
+from saligraft.cli.demo import demo
+from saligraft.experiments.demo import DemoSettings
 
 SMALL = ["--seeds", "1", "--epochs", "1", "--per-class", "5", "--network", "wrn-10-1", "--minutes", "0.1"]
 
@@ -47,3 +51,9 @@ def test_mistakes_end_in_one_line_and_exit_code_2(tmp_path: Path, capsys, argume
 def test_help_has_examples(capsys) -> None:
     assert run(["demo", "--help"]) == 0
     assert "saligraft demo --minutes" in capsys.readouterr().out
+
+
+def test_the_options_default_to_the_demos_settings() -> None:
+    given = {name: value.default for name, value in inspect.signature(demo).parameters.items()}
+    settings = asdict(DemoSettings())
+    assert {name: given[name] for name in settings} == settings

@@ -9,8 +9,8 @@ import typer
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs and report.html.")] = Path("runs/demo"),
     seeds: Annotated[int, typer.Option(help="Seeds, as far as the minutes suffice.")] = 3,
-    epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 20,
-    minutes: Annotated[float, typer.Option(help="No further seed starts that would end after this time.")] = 4.5,
+    epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 18,
+    minutes: Annotated[float, typer.Option(help="No further seed starts that would end after this time.")] = 4.7,
     per_class: Annotated[int, typer.Option(help="Training images of each of the ten classes.")] = 100,
     network: Annotated[str, typer.Option(help="A network of `saligraft list networks`.")] = "wrn-10-1",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier demo in OUT.")] = False,
