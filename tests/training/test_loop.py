@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from saligraft.losses import mixed_cross_entropy
-from saligraft.methods import METHODS
-from saligraft.step import GraftingStep, MixingStep
+from saligraft.regularizers import DropBlock
+from saligraft.step import GraftingStep
 from saligraft.training import Recipe, SilentReporter, load_recipe, make_recipe, train
 from saligraft.training.accelerator import make_accelerator
-from saligraft.training.loop import make_step, prepare, run_epoch, seed_step, train_epoch
+from saligraft.training.loop import prepare, run_epoch, seed_step, train_epoch
+from saligraft.training.method_section import METHOD_NAMES
 from saligraft.training.run_folder import RUN_FILES
-from saligraft.training.sections import METHOD_NAMES
 
 COMPARED = ("recipe.toml", "metrics.jsonl", "result.json", "model.safetensors")
 quiet_train = functools.partial(train, reporter=SilentReporter())
@@ -95,17 +95,6 @@ def test_processes_and_steps_draw_differently(tiny_recipe: Recipe, monkeypatch: 
     assert len(draws) == 8
 
 
-def test_methods_get_the_step_they_need(tiny_table: dict[str, Any], generator: torch.Generator) -> None:
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1))
-    for name in METHOD_NAMES:
-        recipe = with_method(tiny_table, name)
-        step = make_step(recipe, model, generator, warmup_steps=5)
-        saliency = name in METHODS and METHODS[name].needs_saliency
-        assert type(step) is (GraftingStep if saliency else MixingStep)
-        assert step.warmup_steps == 5
-        assert step.generator is generator
-
-
 def test_label_smoothing_copies_and_warm_up_reach_the_step(tiny_table: dict[str, Any]) -> None:
     recipe = with_method(tiny_table, "saliency-grafting", copies=3, label_smoothing=0.2, warmup_epochs=1)
     session = prepare(recipe, make_accelerator(recipe))
@@ -136,6 +125,22 @@ def test_the_schedule_sets_the_learning_rate_of_every_step(tiny_table: dict[str,
     metrics = [run_epoch(session, epoch, Watching())[0] for epoch in range(2)]
     assert seen == pytest.approx([0.05, 0.025, 0.0125, 0.0125])
     assert [line.lr for line in metrics] == pytest.approx([0.025, 0.0125])
+
+
+def test_drop_block_grows_with_the_steps_to_its_full_rate(tiny_table: dict[str, Any]) -> None:
+    options = {"drop_block": {"block_size": 3, "keep_probability": 0.8}}
+    recipe = make_recipe({**tiny_table, "network": {"name": "wrn-10-1", "options": options}})
+    session = prepare(recipe, make_accelerator(recipe))
+    blocks = [module for module in session.network.modules() if isinstance(module, DropBlock)]
+    rates: list[float] = []
+
+    class Watching(SilentReporter):
+        def step(self) -> None:
+            rates.append(float(blocks[-1].drop_rate))
+
+    for epoch in range(2):
+        train_epoch(session, epoch, Watching())
+    assert rates == pytest.approx([0, 0.05, 0.1, 0.15])
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tiny_table: dict[str, Any], tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def test_any_table_reads_back_as_it_was_written(table: dict[str, Any]) -> None:
         {"method": {"name": "saliency-grafting", "options": {"grids": [2, 4]}}, "training": {"copies": 2}},
         {"schedule": {"name": "step", "milestones": [10, 20.5]}},
         {"training": {"trackers": ["tensorboard"]}, "optimizer": {"lr": 1e-5}},
+        {"network": {"name": "wrn-10-1", "options": {"drop_block": {"block_size": 5}}}},
     ],
 )
 def test_a_dumped_recipe_is_the_same_recipe(table: dict[str, Any], tmp_path: Path) -> None:
@@ -114,6 +115,23 @@ def test_overrides_apply_names_first_and_later_ones_win(tmp_path: Path) -> None:
     assert recipe.method.options["alpha"] == 0.7
     assert recipe.seed == 2
     assert load_recipe(file, ["seed=2"], seed=9).seed == 9
+
+
+def test_overrides_reach_the_parts_of_compositions_and_choices(tmp_path: Path) -> None:
+    file = tmp_path / "r.toml"
+    file.write_text(
+        '[method]\nname = "saliency-grafting"\nsaliency.name = "cam"\nsaliency.options.negative = "clamp"\n'
+    )
+    composed = load_recipe(file, ["method.options.mixup.alpha=0.2", "method.name=cutout+mixup"]).method
+    assert composed.options["mixup"]["alpha"] == 0.2
+    assert composed.saliency.name is None  # it was the other method's
+    assert load_recipe(file, ['method.name=["cutout", "mixup"]']).method.name == "cutout+mixup"
+    settings = ["method.choices.mixup=0.5", "method.choices.cutmix=0.5", "method.options.cutmix.probability=0.25"]
+    chosen = load_recipe(file, ["method.name=random-choice", *settings, "method.options.per=sample"]).method
+    assert chosen.choices == {"mixup": 0.5, "cutmix": 0.5}
+    assert (chosen.options["per"], chosen.options["cutmix"]["probability"]) == ("sample", 0.25)
+    inner = load_recipe(file, ["method.saliency.options.mode=current", "method.saliency.name=grad-cam"]).method
+    assert (inner.saliency.name, inner.saliency.options) == ("grad-cam", {"mode": "current"})
 
 
 def test_extends_says_only_what_differs(tmp_path: Path) -> None:

@@ -1,20 +1,19 @@
 """Sections: defaults, meanings, and what they refuse."""
 
-from dataclasses import asdict
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from saligraft.methods import METHODS
-from saligraft.training import sections
+from saligraft.training import method_section, sections
 from saligraft.training.recipe import Recipe
 
 ALL_SECTIONS = [
     Recipe,
     sections.DataSection,
     sections.NetworkSection,
-    sections.MethodSection,
+    method_section.MethodSection,
+    method_section.SaliencySection,
     sections.TrainingSection,
     sections.OptimizerSection,
     *sections.SCHEDULES.values(),
@@ -28,24 +27,11 @@ def test_every_field_says_what_it_means(section: type[sections.Section]) -> None
         assert is_section or field.description, name
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_method_gets_all_its_options_written_out(name: str) -> None:
-    section = sections.MethodSection(name=name)
-    assert section.build() == METHODS[name]()
-    assert section.options == asdict(METHODS[name]())
-
-
-def test_plain_training_has_no_method() -> None:
-    assert sections.MethodSection().build() is None
-
-
 def test_data_options_are_completed_with_the_data_set_s_defaults() -> None:
     assert sections.DataSection(options={"per_class": 7}).options == {"size": 32, "per_class": 7, "seed": 0}
 
 
 def test_arrays_become_tuples() -> None:
-    section = sections.MethodSection(name="saliency-grafting", options={"grids": [2, 4]})
-    assert section.build().grids == (2, 4)
     assert sections.StepSchedule(name="step", milestones=[1, 2]).milestones == (1, 2)
 
 
@@ -59,19 +45,6 @@ def test_arrays_become_tuples() -> None:
             {"options": {"sise": 3}},
             "data set shapes has no option 'sise'; valid: size, per_class",
         ),
-        (
-            sections.MethodSection,
-            {"name": "cutmx"},
-            "unknown method 'cutmx'; valid: none, .*cutmix, .*saliency-grafting",
-        ),
-        (
-            sections.MethodSection,
-            {"name": "mixup", "options": {"T": 1}},
-            "method mixup has no option 'T'; valid: .*alpha",
-        ),
-        (sections.MethodSection, {"options": {"alpha": 1}}, r"method none has no option 'alpha'; valid: \(none\)"),
-        (sections.MethodSection, {"name": "mixup", "options": {"alpha": -1}}, "alpha must be"),
-        (sections.MethodSection, {"name": "mixup", "options": {"alpha": "a"}}, "alpha must be a number, got str"),
         (sections.TrainingSection, {"epochs": "3"}, "valid integer"),
         (sections.TrainingSection, {"epochs": 0}, "greater than or equal to 1"),
         (sections.TrainingSection, {"precision": "int8"}, "'fp32', 'bf16' or 'fp16'"),

@@ -1,10 +1,18 @@
 """The parts of a run follow from its recipe."""
 
+from typing import Any
+
+import pytest
 import torch
 
-from saligraft.training import Recipe
+from saligraft.methods import FEATURE_MIXERS, STEP_STRATEGIES
+from saligraft.saliency.bottom_up import FineGrained
+from saligraft.step import GraftingStep, MixingStep
+from saligraft.strategies import FeatureMixingStep, ViewsStep
+from saligraft.training import Recipe, make_recipe
 from saligraft.training.accelerator import make_accelerator
-from saligraft.training.setup import labelled_images, load_split, make_loader, make_network
+from saligraft.training.method_section import METHOD_NAMES
+from saligraft.training.setup import labelled_images, load_split, make_loader, make_network, make_step
 
 
 def test_initial_weights_follow_from_the_seed_alone(tiny_recipe: Recipe) -> None:
@@ -36,3 +44,26 @@ def test_splits_differ_and_options_reach_the_data(tiny_recipe: Recipe) -> None:
     train, test = load_split(tiny_recipe, "train"), load_split(tiny_recipe, "test")
     assert train.images.shape == (40, 3, 16, 16)
     assert not torch.equal(train.images[:10], test.images[:10])
+
+
+@pytest.mark.parametrize("name", [*METHOD_NAMES, "cutout+mixup", "cutout+manifold-mixup", "cutout+saliency-grafting"])
+def test_methods_get_the_step_they_need(name: str, tiny_table: dict[str, Any], generator: torch.Generator) -> None:
+    recipe = make_recipe({**tiny_table, "method": {"name": name}})
+    data = load_split(recipe, "train")
+    model = make_network(recipe, data)
+    step = make_step(recipe, model, data, generator, warmup_steps=5)
+    last = name.rpartition("+")[2]
+    expected = GraftingStep if last == "saliency-grafting" else MixingStep
+    expected = FeatureMixingStep if last in FEATURE_MIXERS else ViewsStep if last in STEP_STRATEGIES else expected
+    assert type(step) is expected
+    assert step.model is model
+    assert step.warmup_steps == 5
+    assert step.generator is generator
+
+
+def test_saliencymix_looks_at_the_pixels_own_values(tiny_table: dict[str, Any], generator: torch.Generator) -> None:
+    recipe = make_recipe({**tiny_table, "method": {"name": "saliencymix"}})
+    data = load_split(recipe, "train")
+    step = make_step(recipe, make_network(recipe, data), data, generator)
+    assert isinstance(step, MixingStep)
+    assert step.source == FineGrained(mean=data.mean, std=data.std)

@@ -94,8 +94,15 @@ def _settings() -> "Table":
 
 
 def _section_rows(section: Any) -> Iterable[tuple[str, str, str]]:
+    """The keys of a section, and of those inside it."""
+    from saligraft.training.sections import Section
+
     for key, field in type(section).model_fields.items():
-        yield key, _shown(field), field.description
+        if isinstance(field.default, Section):
+            for inner, shown, meaning in _section_rows(field.default):
+                yield f"{key}.{inner}", shown, meaning
+        else:
+            yield key, _shown(field), field.description
 
 
 def _schedule_rows() -> Iterable[tuple[str, str, str]]:
@@ -151,6 +158,5 @@ def _shown(field: Any) -> str:
 
     if field.is_required():
         return "(required)"
-    if field.default in (None, "", {}):
-        return "(none)"
-    return toml_value(field.default)
+    default = field.get_default(call_default_factory=True)
+    return "(none)" if default in (None, "", {}) else toml_value(default)

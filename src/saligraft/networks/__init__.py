@@ -21,7 +21,7 @@ __all__ = ["NETWORKS", "PyramidNet", "SmallImageResNet", "WideBlock", "WideResNe
 
 
 def _wide_resnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
-    """Zagoruyko & Komodakis 2016; depth 6n + 4, option `dropout`."""
+    """Zagoruyko & Komodakis 2016; depth 6n + 4; options `dropout`, `drop_block`."""
     shape = re.fullmatch(r"wrn-(\d+)-(\d+)", name)
     if shape is None:
         raise ValueError(f'a Wide ResNet is named "wrn-DEPTH-WIDTH", such as "wrn-28-10", got "{name}"')
@@ -32,7 +32,7 @@ def _wide_resnet(name: str, num_classes: int, in_channels: int, **options: Any) 
 
 def _pyramidnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
     """Han et al. 2017, α̃ = ALPHA; depth 6n + 2, or 9n + 2 with bottlenecks, which 164 and deeper have;
-    options `shake_drop`, `shake_level`, `bottleneck`.
+    options `shake_drop`, `shake_level`, `drop_block`, `bottleneck`.
     """
     shape = re.fullmatch(r"pyramidnet-(\d+)-(\d+)", name)
     if shape is None:

@@ -5,13 +5,15 @@ blocks without a ReLU at either end (Figure 6d). For 32 px images: three stages 
 Shapes: B batch, C image channels, H W pixels, K classes, N blocks, α̃ channels gained over all blocks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saligraft import checks
+from saligraft.networks.drop_blocks import add_drop_blocks
 from saligraft.regularizers.shake_drop import Level, ShakeDrop, depth_keep_probability
 
 STEM_CHANNELS = 16
@@ -65,10 +67,11 @@ class PyramidBlock(nn.Module):
         self.new_channels = new_channels
         # Rounding up, the pooled map has the size of a padded convolution's for odd sizes too.
         self.pool = nn.AvgPool2d(2, ceil_mode=True) if stride == 2 else nn.Identity()
+        self.drop_block: nn.Module = nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         shortcut = F.pad(self.pool(x), (0, 0, 0, 0, 0, self.new_channels))
-        out: Tensor = self.shake(self.branch(x)) + shortcut
+        out: Tensor = self.drop_block(self.shake(self.branch(x)) + shortcut)
         return out
 
 
@@ -77,7 +80,8 @@ class PyramidNet(nn.Module):
 
     `bottleneck` is by default what the authors built: basic blocks below depth 164, bottlenecks from there on. With
     `shake_drop`, ShakeDrop ends every branch, its keep probability falling linearly with depth to 0.5; it adds no
-    parameter. `final_activation` gives the last spatial map, the one that saliency is read from (paper §4.3).
+    parameter. With `drop_block`, the arguments of a `DropBlock`, one ends every block of the last two stages.
+    `final_activation` gives the last spatial map, the one that saliency is read from (paper §4.3).
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class PyramidNet(nn.Module):
         bottleneck: bool | None = None,
         shake_drop: bool = False,
         shake_level: Level = "pixel",
+        drop_block: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         for name, value in (
@@ -110,6 +115,7 @@ class PyramidNet(nn.Module):
         self.final_activation = nn.Sequential(nn.BatchNorm2d(self.num_features), nn.ReLU(inplace=True))
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.head = nn.Linear(self.num_features, num_classes)
+        add_drop_blocks(self.stages, drop_block)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

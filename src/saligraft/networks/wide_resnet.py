@@ -4,9 +4,12 @@ Zagoruyko & Komodakis, "Wide Residual Networks", BMVC 2016, Table 1 and Figure 1
 Shapes: B batch, C image channels, H W pixels, K classes, k widening factor.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from torch import Tensor, nn
+
+from saligraft.networks.drop_blocks import add_drop_blocks
 
 STEM_CHANNELS = 16
 STAGE_CHANNELS = (16, 32, 64)  # times the widening factor
@@ -35,22 +38,33 @@ class WideBlock(nn.Module):
         self.convolution2 = _convolution(out_channels, out_channels, 3)
         needs_projection = in_channels != out_channels or stride != 1
         self.projection = _convolution(in_channels, out_channels, 1, stride) if needs_projection else None
+        self.drop_block: nn.Module = nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         activated = self.activation1(x)
         shortcut = x if self.projection is None else self.projection(activated)
         residual = self.dropout(self.activation2(self.convolution1(activated)))
-        out: Tensor = self.convolution2(residual) + shortcut
+        out: Tensor = self.drop_block(self.convolution2(residual) + shortcut)
         return out
 
 
 class WideResNet(nn.Module):
     """WRN-depth-width for images of any size, (B, C, H, W) → logits (B, K).
 
-    `final_activation` gives the last spatial map, the one that saliency is read from (paper §4.3).
+    `final_activation` gives the last spatial map, the one that saliency is read from (paper §4.3). With `drop_block`,
+    the arguments of a `DropBlock`, one ends every block of the last two stages; it adds no parameter.
     """
 
-    def __init__(self, depth: int, width: int, num_classes: int, in_channels: int = 3, *, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        depth: int,
+        width: int,
+        num_classes: int,
+        in_channels: int = 3,
+        *,
+        dropout: float = 0.0,
+        drop_block: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         _check_shape(depth, width, dropout)
         for name, value in (("num_classes", num_classes), ("in_channels", in_channels)):
@@ -63,6 +77,7 @@ class WideResNet(nn.Module):
         self.final_activation = nn.Sequential(nn.BatchNorm2d(self.num_features), nn.ReLU(inplace=True))
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.head = nn.Linear(self.num_features, num_classes)
+        add_drop_blocks(self.stages, drop_block)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

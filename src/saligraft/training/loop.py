@@ -5,7 +5,6 @@ depend on what ran before it.
 """
 
 import contextlib
-import functools
 import math
 import time
 import warnings
@@ -20,9 +19,8 @@ from torch import nn
 
 from saligraft.data import InMemoryLoader
 from saligraft.draws import key
-from saligraft.losses import mixed_cross_entropy
+from saligraft.regularizers import DropBlock, set_drop_block_progress
 from saligraft.reports.run_report import write_run_report
-from saligraft.step import GraftingStep, MixingStep
 from saligraft.training.accelerator import (
     average_buffers,
     make_accelerator,
@@ -38,11 +36,13 @@ from saligraft.training.run_folder import RunFolder
 from saligraft.training.setup import (
     LAYERS,
     MIXING,
+    TrainingStep,
     in_memory_order,
     labelled_images,
     load_split,
     make_loader,
     make_network,
+    make_step,
 )
 
 
@@ -54,8 +54,9 @@ class Session:
     accelerator: Accelerator
     network: nn.Module  # the bare one; the step holds it as Accelerate wrapped it
     optimizer: Any  # Accelerate's wrapper, which knows about loss scaling
-    step: GraftingStep | MixingStep
+    step: TrainingStep
     generator: torch.Generator  # of the step's draws
+    drops_blocks: bool  # whether the network holds DropBlock, whose rate grows with the steps
     train_loader: InMemoryLoader
     test_loader: InMemoryLoader
 
@@ -116,29 +117,12 @@ def prepare(recipe: Recipe, accelerator: Accelerator) -> Session:
         accelerator=accelerator,
         network=accelerator.unwrap_model(model),
         optimizer=optimizer,
-        step=make_step(recipe, model, generator, warmup_steps),
+        step=make_step(recipe, model, train_data, generator, warmup_steps),
         generator=generator,
+        drops_blocks=any(isinstance(module, DropBlock) for module in network.modules()),
         train_loader=train_loader,
         test_loader=make_loader(recipe, test_data, accelerator, train=False),
     )
-
-
-def make_step(
-    recipe: Recipe, model: nn.Module, generator: torch.Generator, warmup_steps: int
-) -> GraftingStep | MixingStep:
-    """Saliency methods train on originals and mixed images, the others on mixed images alone, as their authors do."""
-    method = recipe.method.build()
-    criterion = functools.partial(mixed_cross_entropy, label_smoothing=recipe.training.label_smoothing)
-    if method is not None and method.needs_saliency:
-        return GraftingStep(
-            model,
-            method,
-            criterion=criterion,
-            copies=recipe.training.copies,
-            warmup_steps=warmup_steps,
-            generator=generator,
-        )
-    return MixingStep(model, method, criterion=criterion, warmup_steps=warmup_steps, generator=generator)
 
 
 def _run_epochs(
@@ -191,6 +175,8 @@ def train_epoch(session: Session, epoch: int, reporter: Reporter) -> tuple[float
     for number, batch in enumerate(session.train_loader, start=epoch * steps):
         lr = set_learning_rate(session, number / steps)
         seed_step(session, number)
+        if session.drops_blocks:
+            set_drop_block_progress(session.network, number / (steps * session.recipe.training.epochs))
         images = in_memory_order(session.recipe, batch.images)
         out = session.step(images, batch.labels, index=batch.index, geometry=batch.geometry)
         session.optimizer.zero_grad()

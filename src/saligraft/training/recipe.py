@@ -7,11 +7,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from saligraft.training.method_section import MethodSection
 from saligraft.training.sections import (
     ConstantSchedule,
     CosineSchedule,
     DataSection,
-    MethodSection,
     NetworkSection,
     OneCycleSchedule,
     OptimizerSection,
@@ -41,11 +41,11 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        training, method = self.training, self.method.build()
-        if training.copies > 1 and not (method is not None and method.needs_saliency):
+        training = self.training
+        if training.copies > 1 and not self.method.with_originals:
             raise ValueError(
-                f"training.copies must be 1 for method {self.method.name!r}, which trains on one mixed batch "
-                f"a step, got {training.copies}"
+                f"training.copies must be 1 for method {self.method.name!r}, which trains on mixed images alone, "
+                f"got {training.copies}"
             )
         if training.warmup_epochs > training.epochs:
             raise ValueError(

@@ -5,6 +5,7 @@ A recipe may open with `extends = "NAME"`, a bundled recipe or a file beside it,
 
 import datetime
 import json
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -31,7 +32,7 @@ def load_recipe(path_or_name: str | Path, overrides: Iterable[str] = (), seed: i
     table = _read_with_bases(file, seen=())
     settings = [parse_override(override) for override in overrides]
     # Names first: a new name empties what the old name's options meant, whatever the order of writing.
-    for setting in sorted(settings, key=lambda setting: _names_a_choice(setting) is False):
+    for setting in sorted(settings, key=_after_names):
         table = merge(table, setting)
     if seed is not None:
         table["seed"] = seed
@@ -65,7 +66,8 @@ def parse_override(text: str) -> Table:
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Table:
     """`base` with `changes` laid over it, table by table.
 
-    A section that gets another `name` loses what belonged to the old one: its options, or a schedule's every key.
+    A section that gets another `name` loses what belonged to the old one: its options, and all else of a method or
+    schedule.
     """
     merged = dict(base)
     for key, change in changes.items():
@@ -74,7 +76,7 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Table:
             merged[key] = change
             continue
         if "name" in change and change["name"] != old.get("name"):
-            old = {} if key == "schedule" else {k: v for k, v in old.items() if k != "options"}
+            old = {} if key in ("method", "schedule") else {k: v for k, v in old.items() if k != "options"}
         merged[key] = merge(old, change)
     return merged
 
@@ -110,9 +112,14 @@ def _read_with_bases(file: Path, seen: tuple[Path, ...]) -> Table:
     return merge(_read_with_bases(base_file, (*seen, file.resolve())), table)
 
 
-def _names_a_choice(setting: Table) -> bool:
-    section = next(iter(setting.values()))
-    return isinstance(section, dict) and "name" in section
+def _after_names(setting: Table) -> float:
+    """How deep the name stands that a setting sets, as in method.saliency.name; infinity where it sets none."""
+    depth, inner = 0, setting
+    while isinstance(inner, dict) and inner:
+        if depth and "name" in inner:
+            return depth
+        depth, inner = depth + 1, next(iter(inner.values()))
+    return math.inf
 
 
 def _parse_value(text: str) -> Any:

@@ -1,19 +1,17 @@
-"""The sections of a recipe: typed, each field with its meaning, unknown keys refused."""
+"""The sections of a recipe: typed, each field with its meaning, unknown keys refused.
+
+[method] stands in `method_section.py`.
+"""
 
 import inspect
-from dataclasses import MISSING, fields
 from typing import Annotated, Any, Literal, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from saligraft import data as datasets
-from saligraft.methods import METHODS
 from saligraft.networks import build_network
 from saligraft.training import schedule as shapes
-
-NO_METHOD = "none"
-METHOD_NAMES = (NO_METHOD, *METHODS)
 
 Count = Annotated[int, Field(ge=1)]
 CountOrZero = Annotated[int, Field(ge=0)]
@@ -61,7 +59,7 @@ class DataSection(Section):
         accepted = inspect.signature(datasets.DATASETS[self.name]).parameters.values()
         options = [p for p in accepted if p.name not in ("split", "root")]
         defaults = {p.name: ... if p.default is p.empty else p.default for p in options}
-        _complete(self.options, defaults, f"data set {self.name}")
+        complete_options(self.options, defaults, f"data set {self.name}")
         return self
 
 
@@ -71,7 +69,7 @@ class NetworkSection(Section):
     name: str = "wrn-10-2"
     """A network of `saligraft list networks`."""
     options: dict[str, Any] = {}
-    """Options of the network, such as dropout of a Wide ResNet."""
+    """Options of the network, such as dropout and drop_block of a Wide ResNet."""
 
     @model_validator(mode="after")
     def _can_be_built(self) -> Self:
@@ -85,32 +83,6 @@ class NetworkSection(Section):
         return self
 
 
-class MethodSection(Section):
-    """[method]: how training images are mixed."""
-
-    name: str = NO_METHOD
-    """A method of `saligraft list methods`, or "none" for plain training."""
-    options: dict[str, Any] = {}
-    """Fields of the method, such as temperature; what is not given gets its default."""
-
-    @model_validator(mode="after")
-    def _complete_options(self) -> Self:
-        if self.name not in METHOD_NAMES:
-            raise ValueError(f"unknown method {self.name!r}; valid: {', '.join(METHOD_NAMES)}")
-        known = () if self.name == NO_METHOD else fields(METHODS[self.name])
-        defaults = {f.name: ... if f.default is MISSING else f.default for f in known}
-        _complete(self.options, defaults, f"method {self.name}")
-        try:
-            self.build()
-        except TypeError as error:  # pydantic takes only a ValueError for the user's mistake
-            raise ValueError(str(error)) from error
-        return self
-
-    def build(self) -> Any:
-        """The method itself, or None for plain training."""
-        return None if self.name == NO_METHOD else METHODS[self.name](**self.options)
-
-
 class TrainingSection(Section):
     """[training]: how long, how many at once, how precisely."""
 
@@ -121,7 +93,7 @@ class TrainingSection(Section):
     warmup_epochs: CountOrZero = 0
     """First epochs without mixing, while saliency means nothing yet (paper §4.3); crop and flip stay."""
     copies: Count = 1
-    """Independent mixed batches beside each original one; Saliency Grafting alone."""
+    """Independent mixed batches beside each original one; for methods that train on originals too."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of each label that is spread evenly over all classes."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -236,7 +208,7 @@ SCHEDULES: dict[str, type[ScheduleSection]] = {
 }
 
 
-def _complete(options: dict[str, Any], defaults: dict[str, Any], owner: str) -> None:
+def complete_options(options: dict[str, Any], defaults: dict[str, Any], owner: str) -> None:
     """Write every option out, `...` in `defaults` marking one that has none; arrays become tuples."""
     for name in options:
         if name not in defaults:

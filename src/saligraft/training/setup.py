@@ -1,6 +1,8 @@
-"""The parts of a run, built from its recipe: data, loaders, network."""
+"""The parts of a run, built from its recipe: data, loaders, network, training step."""
 
+import functools
 from collections.abc import Iterator
+from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
@@ -9,8 +11,14 @@ from torch import Tensor, nn
 from saligraft import data as datasets
 from saligraft.data import ImageData, InMemoryLoader
 from saligraft.draws import key
+from saligraft.losses import mixed_cross_entropy
 from saligraft.networks import build_network
+from saligraft.step import GraftingStep, MixingStep
+from saligraft.strategies import FeatureMixingStep, ViewsStep, training_step
+from saligraft.training.method_section import Normalization
 from saligraft.training.recipe import Recipe
+
+TrainingStep = GraftingStep | MixingStep | FeatureMixingStep | ViewsStep
 
 # Separate streams of one seed. No stream is carried: each use seeds itself anew from where it stands.
 WEIGHTS, MIXING, LAYERS = range(3)
@@ -43,6 +51,23 @@ def make_network(recipe: Recipe, data: ImageData) -> nn.Module:
         torch.manual_seed(key(recipe.seed, WEIGHTS))
         network = build_network(recipe.network.name, len(data.classes), data.images.shape[1], **recipe.network.options)
     return network.to(memory_format=torch.channels_last) if recipe.training.channels_last else network
+
+
+def make_step(
+    recipe: Recipe, model: nn.Module, data: ImageData, generator: torch.Generator, warmup_steps: int = 0
+) -> TrainingStep:
+    """The step of the recipe's method: on originals and mixed images, or as its authors do on the mixed alone."""
+    normalization = Normalization(data.mean, data.std)
+    options: dict[str, Any] = {
+        "criterion": functools.partial(mixed_cross_entropy, label_smoothing=recipe.training.label_smoothing),
+        "warmup_steps": warmup_steps,
+        "generator": generator,
+    }
+    if recipe.method.saliency.name is not None:
+        options["saliency_source"] = recipe.method.saliency.build(model, normalization)
+    if recipe.method.with_originals:
+        options["copies"] = recipe.training.copies
+    return cast(TrainingStep, training_step(model, recipe.method.build(normalization), **options))
 
 
 def labelled_images(recipe: Recipe, loader: InMemoryLoader) -> Iterator[tuple[Tensor, Tensor]]:

@@ -1,0 +1,172 @@
+"""[method]: one method, several, or a choice; complete, writable as TOML, and refused where nothing can train it."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from saligraft.methods import (
+    AttentiveCutMix,
+    Compose,
+    Cutout,
+    ManifoldMixup,
+    Mixup,
+    PuzzleMix,
+    RandomChoice,
+    SaliencyGrafting,
+)
+from saligraft.saliency.bottom_up import FineGrained
+from saligraft.saliency.feature_map import feature_saliency
+from saligraft.saliency.sources import SALIENCY_SOURCES, FeatureMap
+from saligraft.training import dump_recipe, load_recipe, make_recipe
+from saligraft.training.method_section import BY_NAME, METHOD_NAMES, MethodSection, Normalization, SaliencySection
+
+DATA = Normalization(mean=(0.4, 0.5, 0.6), std=(0.1, 0.2, 0.3))
+SECTIONS: list[dict[str, Any]] = [
+    *({"name": name} for name in METHOD_NAMES),
+    {"name": ["cutout", "mixup"], "options": {"cutout": {"size": 8}}},
+    {"name": "cutout+manifold-mixup", "options": {"manifold-mixup": {"layers": ["input", "stages.0"]}}},
+    {"name": "random-choice", "choices": {"mixup": 0.3, "cutmix": 0.7}, "options": {"per": "sample"}},
+    {"name": "random-choice", "choices": {"cutout+saliencymix": 1.0}},
+    {"name": "attentive-cutmix", "options": {"grid": "none"}},
+    {"name": "puzzlemix", "options": {"transport_cost": None, "transport_grid": 8, "pixel_std": [0.2, 0.2, 0.3]}},
+    {"name": "saliency-grafting", "saliency": {"name": "cam", "options": {"negative": "absolute"}}},
+    {"name": "saliency-grafting", "saliency": {"layer": "stages.1", "options": {"mode": "current"}}},
+]
+
+
+@pytest.mark.parametrize("table", SECTIONS, ids=str)
+def test_every_section_reads_back_from_toml_as_it_was(table: dict[str, Any], tmp_path: Path) -> None:
+    recipe = make_recipe({"method": table})
+    (tmp_path / "recipe.toml").write_text(dump_recipe(recipe), encoding="utf-8")
+    again = load_recipe(tmp_path / "recipe.toml")
+    assert again == recipe
+    assert again.method.build(DATA) == recipe.method.build(DATA)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_method_gets_all_its_options_written_out(name: str) -> None:
+    section, method = MethodSection(name=name), BY_NAME[name]()
+    assert section.build() == [method]
+    of_the_data = {"mean", "std", "normalized", "pixel_std"}
+    expected = {field.name for field in fields(method) if getattr(method, field.name) is not None} - of_the_data
+    assert section.options == {option: getattr(method, option) for option in expected}
+
+
+def test_plain_training_has_no_method() -> None:
+    assert MethodSection().build() == []
+    assert MethodSection().parts == ()
+
+
+def test_arrays_become_tuples() -> None:
+    assert MethodSection(name="saliency-grafting", options={"grids": [2, 4]}).build()[0].grids == (2, 4)
+
+
+def test_a_list_and_a_joined_name_are_one_composition() -> None:
+    options = {"cutout": {"size": 8}, "mixup": {"alpha": 0.2}}
+    listed = MethodSection(name=["cutout", "mixup"], options=options)
+    assert listed == MethodSection(name="cutout+mixup", options=options)
+    assert listed.build() == [Cutout(size=8), Mixup(alpha=0.2)]
+    assert options == {"cutout": {"size": 8}, "mixup": {"alpha": 0.2}}  # the caller's table stays as it was
+
+
+def test_a_random_choice_holds_its_methods_with_their_options() -> None:
+    section = MethodSection(
+        name="random-choice",
+        choices={"saliency-grafting": 0.25, "cutout+mixup": 0.75},
+        options={"per": "sample", "probability": 0.5, "cutout+mixup": {"mixup": {"alpha": 0.2}}},
+    )
+    mixers = [SaliencyGrafting(), Compose([Cutout(), Mixup(alpha=0.2)])]
+    assert section.build() == [RandomChoice(mixers, probabilities=(0.25, 0.75), per="sample", probability=0.5)]
+    assert section.parts == ("saliency-grafting", "cutout", "mixup")
+
+
+def test_none_is_written_as_a_word_where_it_is_not_the_default() -> None:
+    for value in (None, "none"):
+        section = MethodSection(name="attentive-cutmix", options={"grid": value})
+        assert section.options["grid"] == "none"
+        assert section.build() == [AttentiveCutMix(grid=None)]
+    section = MethodSection(name="manifold-mixup", options={"layers": "none"})
+    assert "layers" not in section.options
+    assert section.build() == [ManifoldMixup()]
+
+
+def test_the_data_s_statistics_reach_the_methods_that_need_them() -> None:
+    augmix = MethodSection(name="augmix").build(DATA)[0]
+    assert (augmix.mean, augmix.std, augmix.normalized) == (DATA.mean, DATA.std, True)
+    assert MethodSection(name="puzzlemix").build(DATA) == [replace(PuzzleMix(), pixel_std=DATA.std)]
+    assert MethodSection(name="puzzlemix", options={"pixel_std": 0.5}).build(DATA)[0].pixel_std == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("none", None),
+        ("mixup", None),
+        ("cutout+manifold-mixup", None),
+        ("saliency-grafting", "feature-map"),
+        ("puzzlemix", "input-gradient"),
+        ("cutout+saliencymix", "fine-grained"),
+    ],
+)
+def test_maps_come_from_the_authors_source_by_default(name: str, source: str | None) -> None:
+    assert MethodSection(name=name).saliency.name == source
+
+
+@pytest.mark.parametrize("source", SALIENCY_SOURCES)
+def test_every_source_can_be_named_and_built(source: str) -> None:
+    section = MethodSection(name="saliency-grafting", saliency={"name": source})
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1))
+    assert type(section.saliency.build(model, DATA)) is SALIENCY_SOURCES[source]
+
+
+def test_bottom_up_sources_see_pixels_as_before_normalisation() -> None:
+    assert SaliencySection(name="fine-grained").build(torch.nn.Identity(), DATA) == FineGrained(**DATA._asdict())
+
+
+def test_layer_and_options_reach_the_source() -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 5, 3), torch.nn.ReLU())
+    model.append(torch.nn.Flatten())
+    section = MethodSection(name="saliency-grafting", saliency={"layer": "1", "options": {"mode": "current"}})
+    source = section.saliency.build(model, DATA)
+    assert isinstance(source, FeatureMap)
+    assert source.mode == "current"
+    images = torch.randn(2, 3, 8, 8)
+    assert torch.equal(source(images), feature_saliency(model[:2](images)))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"name": "cutmx"}, "unknown method 'cutmx'; valid: none, .*cutmix, .*augmix, random-choice"),
+        ({"name": ["cutout", "none"]}, "unknown method 'none'"),
+        ({"name": []}, "valid string"),
+        ({"name": "mixup", "options": {"T": 1}}, "method mixup has no option 'T'; valid: .*alpha"),
+        ({"options": {"alpha": 1}}, r"method none has no option 'alpha'; valid: \(none\)"),
+        ({"name": "mixup", "options": {"alpha": -1}}, "alpha must be"),
+        ({"name": "mixup", "options": {"alpha": "a"}}, "alpha must be a number, got str"),
+        ({"name": "augmix", "options": {"mean": [0.5]}}, "method augmix has no option 'mean'"),
+        ({"name": "mixup+cutout"}, "image transforms such as Cutout.*, got Mixup"),
+        ({"name": "cutout+augmix"}, "AugMix must stand alone"),
+        ({"name": "cutout+cutout"}, "each method once"),
+        ({"name": "cutout+mixup", "options": {"alpha": 1}}, r"has no option 'alpha'; valid: cutout, mixup"),
+        ({"name": "cutout+mixup", "options": {"mixup": 1}}, r"options.mixup must be a table of options, got 1"),
+        ({"name": "random-choice"}, "choices must name the methods"),
+        ({"name": "mixup", "choices": {"mixup": 1.0}}, "choices must be left out for method mixup"),
+        ({"name": "random-choice", "choices": {"mixup": 0.5}}, "probabilities must sum to 1, got 0.5"),
+        ({"name": "random-choice", "choices": {"mixup": 0}}, "greater than 0"),
+        ({"name": "random-choice", "choices": {"augmix": 1}}, "choices must be of mixup, .*; got 'augmix'"),
+        ({"name": "random-choice", "choices": {"none": 1}}, "choices must be of mixup, .*; got 'none'"),
+        ({"name": "mixup", "saliency": {"name": "cam"}}, "saliency must be left out for method mixup"),
+        ({"name": "mixup", "saliency": {"options": {"mode": "eval"}}}, "saliency must be left out for method mixup"),
+        ({"name": "saliency-grafting", "saliency": {"name": "cma"}}, "unknown saliency source 'cma'; valid: feature-m"),
+        ({"name": "saliency-grafting", "saliency": {"options": {"x": 1}}}, "feature-map has no option 'x'; valid: mod"),
+        ({"name": "puzzlemix", "saliency": {"layer": "stem"}}, "looks at no layer, got 'stem'"),
+    ],
+)
+def test_what_nothing_can_train_is_refused(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        MethodSection(**table)
