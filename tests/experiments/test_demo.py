@@ -62,6 +62,17 @@ def test_the_first_seed_always_ends(tmp_path: Path, clock) -> None:
     assert runs.seeds_run == 1
 
 
+def test_a_slow_machine_is_told_of_after_the_first_run(tmp_path: Path, clock) -> None:
+    said: list[str] = []
+    run_demo(tmp_path / "slow", DemoSettings(seeds=1, epochs=8, minutes=1), say=said.append)
+    run_demo(tmp_path / "quick", DemoSettings(seeds=1, epochs=8, minutes=60), say=said.append)
+    assert clock
+    # 8 epochs of 10 s are 80 s for plain training, about 288 s for a seed.
+    warnings = [line for line in said if "one seed will take about 5 minutes" in line]
+    assert warnings == [said[1]]
+    assert "--epochs 4" in warnings[0]
+
+
 def test_plain_training_gets_graftings_time_where_it_fits(tmp_path: Path, clock) -> None:
     runs = run_demo(tmp_path, DemoSettings(seeds=1, epochs=3, minutes=10), say=silent)
     assert clock[-1] == (PLAIN, 0, 6)  # twice the cost, twice the epochs

@@ -22,6 +22,7 @@ BASE_RECIPE = "shapes-wrn-10-2"
 BATCH_SIZE = 20  # plain training ended at 25 % test error after 20 epochs, with the recipe's 50 at 30 %
 ARMS = {PLAIN: "Plain training", "cutmix": "CutMix", GRAFTING: "Saliency Grafting"}
 TEST_SHARE = 0.25  # time of the tests on top of plain training: a forward pass of as many images, and the loading
+SEED_IN_PLAIN_RUNS = 3.6  # time of all arms of a seed in plain runs: 1 + 1 + 1.6, as measured
 RESERVE = 0.04  # share of the budget kept for the gallery and the page
 
 
@@ -99,6 +100,8 @@ def run_demo(
         for arm in ARMS:
             demo.runs.append(_train_arm(out, settings, arm, seed, settings.epochs))
             _report(say, demo.runs[-1], time.monotonic() - start)
+            if len(demo.runs) == 1:
+                _warn_if_slow(say, time.monotonic() - start, settings)
         demo.seeds_run = seed + 1
         longest = max(longest, time.monotonic() - begun)
     _equal_time(out, demo, budget - (time.monotonic() - start), say)
@@ -170,6 +173,16 @@ def _equal_time(out: Path, demo: DemoRuns, seconds_left: float, say: Callable[[s
     for seed in range(demo.seeds_run):
         demo.runs.append(_train_arm(out, demo.settings, EQUAL_TIME, seed, epochs))
         _report(say, demo.runs[-1], None)
+
+
+def _warn_if_slow(say: Callable[[str], None], first_run: float, settings: DemoSettings) -> None:
+    """Say after the first run, a plain one, if the first seed will not end in time: it is finished all the same."""
+    whole_seed = SEED_IN_PLAIN_RUNS * first_run
+    if whole_seed > 60 * settings.minutes:
+        say(
+            f"slow or busy machine: one seed will take about {whole_seed / 60:.0f} minutes, more than the "
+            f"{settings.minutes:g} asked for; --epochs {max(1, settings.epochs // 2)} would halve it"
+        )
 
 
 def _report(say: Callable[[str], None], run: ArmRun, elapsed: float | None) -> None:
