@@ -224,6 +224,8 @@ def test_refuses_bad_arguments() -> None:
         sg.GraftingStep(model, "saliency-grafting")
     with pytest.raises(TypeError, match="method must be a batch mixer"):
         sg.MixingStep(model, "cutmix")
+    with pytest.raises(ValueError, match="layer must be given only where saliency is needed, got 'features'"):
+        sg.MixingStep(model, sg.CutMix(), layer="features")
     with pytest.raises(ValueError, match=r"saliency source must be one of 'feature-map', .*; got 'magic'"):
         sg.GraftingStep(model, sg.SaliencyGrafting(), saliency_source="magic")
     with pytest.raises(ValueError, match="labels must have one entry per image"):

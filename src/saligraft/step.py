@@ -143,6 +143,8 @@ class MixingStep(_Step):
         if saliency_source is not None or (method is not None and method.needs_saliency):
             default = None if method is None else method.saliency_source
             self.source = saliency_source_of(saliency_source or default, model, layer=layer)
+        elif layer is not None:
+            raise ValueError(f"layer must be given only where saliency is needed, got {layer!r}")
 
     def __call__(
         self, images: Tensor, labels: Tensor, index: Tensor | None = None, geometry: Tensor | None = None
