@@ -1,7 +1,9 @@
 """`saligraft list`: what there is to choose from."""
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,22 +13,32 @@ from saligraft.checks import one_of
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from saligraft.training.method_cost import Costs
+
 TopicArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TOPIC]", help="methods, networks, data, recipes, schedules or settings.", show_default="all"
+        metavar="[TOPIC]", help="methods, saliency, networks, data, recipes, schedules or settings.", show_default="all"
     ),
+]
+MeasureOption = Annotated[
+    bool, typer.Option("--measure", help="Measure the methods' cost here and now, in less than half a minute.")
+]
+SaveOption = Annotated[
+    Path | None, typer.Option("--save", metavar="FILE", help="Write what --measure found, as JSON.", show_default="no")
 ]
 
 
-def list_choices(topic: TopicArgument = None) -> None:
-    """Show the methods, networks, data sets, recipes, schedules and settings there are.
+def list_choices(topic: TopicArgument = None, measure: MeasureOption = False, save: SaveOption = None) -> None:
+    """Show the methods, saliency sources, networks, data sets, recipes, schedules and settings there are.
 
     Examples:
 
     [bold]saligraft list[/bold]   everything but the settings
 
     [bold]saligraft list networks[/bold]   one topic alone
+
+    [bold]saligraft list methods --measure[/bold]   the methods, with what each costs on this machine
 
     [bold]saligraft list settings[/bold]   what --set can change, with each setting's default and meaning
     """
@@ -35,6 +47,11 @@ def list_choices(topic: TopicArgument = None) -> None:
     if topic is not None:
         one_of("topic", topic, TOPICS)
     console = Console()
+    if measure or save:
+        if topic != "methods" or not measure:
+            raise ValueError("--measure goes with `list methods`, and --save with --measure")
+        console.print(_measured_methods(save))
+        return
     chosen = [topic] if topic else [name for name in TOPICS if name != "settings"]
     for place, name in enumerate(chosen):
         if place:
@@ -43,12 +60,68 @@ def list_choices(topic: TopicArgument = None) -> None:
 
 
 def _methods() -> "Table":
-    from saligraft.methods import METHODS
+    from saligraft.training.method_cost import load_costs
 
-    table = _table("Methods", "name", "passes", "what it does")
-    table.add_row("none", "1", "Plain training: crop and flip only.")
-    for name, method in METHODS.items():
-        table.add_row(name, "2" if method.needs_saliency else "1", _first_sentence(method))
+    return _methods_table(load_costs())
+
+
+def _measured_methods(save: Path | None) -> "Table":
+    from saligraft.training.method_cost import measure_costs, save_costs
+
+    costs = measure_costs()
+    if save is not None:
+        save_costs(costs, save)
+    return _methods_table(costs)
+
+
+def _methods_table(costs: "Costs") -> "Table":
+    """All methods, kind by kind, then the two ways to join them."""
+    from saligraft.methods import Compose, RandomChoice
+    from saligraft.training.method_cost import describe, passes
+    from saligraft.training.method_section import AND, KINDS, NO_METHOD, RANDOM_CHOICE, MethodSection
+
+    table = _table("Methods", "name", "passes per step", "cost against plain (measured)", "what it does")
+    for column, width in zip(table.columns[1:3], (8, 12), strict=True):
+        column.justify = "right"
+        column.max_width = width
+
+    def row(name: str, meaning: str) -> None:
+        cost = f"{costs.ratios[name].median:.2f}×" if name in costs.ratios else "not measured"
+        table.add_row(name, "{} + {}".format(*passes(MethodSection(name=name))), cost, meaning)
+
+    row(NO_METHOD, "Plain training: crop and flip only.")
+    for kind, methods in KINDS.items():
+        table.add_section()
+        table.add_row(f"[dim]{kind}[/]")
+        for name, method in methods.items():
+            row(name, _purpose(method))
+    table.add_section()
+    table.add_row("[dim]several at once[/]")
+    table.add_row(f"cutout{AND}mixup", "last's", "", f"{_first_sentence(Compose).partition(':')[0]}.")
+    table.add_row(RANDOM_CHOICE, "drawn's", "", f"{_first_sentence(RandomChoice).partition(':')[0]}.")
+    table.caption = (
+        "Passes: forward + backward of one step over a batch, those for saliency included; fine-grained saliency needs "
+        f"none, AugMix shows three views at once. Cost: {describe(costs.facts)}"
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _purpose(method: type) -> str:
+    """What the method's module says it does, in the words after its name."""
+    line = (sys.modules[method.__module__].__doc__ or "").partition("\n")[0].partition(": ")[2]
+    return line[:1].upper() + line[1:]
+
+
+def _saliency() -> "Table":
+    from saligraft.saliency.sources import SALIENCY_SOURCES
+
+    table = _table("Saliency sources", "name", "passes added", "passes alone", "what it is")
+    for name, source in SALIENCY_SOURCES.items():
+        added, alone = ("{} + {}".format(*passes) for passes in (source.shared, source.alone))
+        table.add_row(name, added, alone, _first_sentence(source))
+    table.caption = "Passes: forward + backward, added to a training pass over the same images, or alone."
+    table.caption_justify = "left"
     return table
 
 
@@ -122,6 +195,7 @@ def _schedule_rows() -> Iterable[tuple[str, str, str]]:
 
 TOPICS: dict[str, Callable[[], "Table"]] = {
     "methods": _methods,
+    "saliency": _saliency,
     "networks": _networks,
     "data": _data,
     "recipes": _recipes,

@@ -52,10 +52,10 @@ RANDOM_CHOICE = "random-choice"
 AND = "+"  # between the parts of a composition
 NOTHING = "none"  # TOML has no null: this is None, where a method's field may be None but is not by default
 KINDS: dict[str, Mapping[str, type[Any]]] = {
-    "batch mixer": METHODS,
-    "image transform": IMAGE_TRANSFORMS,
-    "feature mixer": FEATURE_MIXERS,
-    "step strategy": STEP_STRATEGIES,
+    "batch mixers": METHODS,
+    "image transforms": IMAGE_TRANSFORMS,
+    "feature mixers": FEATURE_MIXERS,
+    "step strategies": STEP_STRATEGIES,
 }
 BY_NAME: dict[str, type[Any]] = {name: method for kind in KINDS.values() for name, method in kind.items()}
 METHOD_NAMES = (NO_METHOD, *BY_NAME)
