@@ -77,5 +77,5 @@ def test_a_measurement_reads_back_as_it_was_saved(tmp_path: Path) -> None:
 def test_the_shipped_measurement_is_whole_and_says_where_it_comes_from() -> None:
     costs = load_costs()
     assert list(costs.ratios) == list(METHOD_NAMES), "measure again: saligraft list methods --measure --save ..."
-    for fact in ("saligraft list methods --measure", costs.facts["torch"], costs.facts["network"]):
+    for fact in ("saligraft list methods --measure", "commit", costs.facts["torch"], costs.facts["network"]):
         assert fact in describe(costs.facts)
