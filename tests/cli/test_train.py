@@ -54,3 +54,33 @@ def test_broken_toml_names_file_and_line(tmp_path: Path, capsys: pytest.CaptureF
     assert "r.toml is not valid TOML" in message
     assert "line 2" in message
     assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "method", "written"),
+    [
+        (["method.name=cutout+mixup", "method.options.mixup.alpha=0.2"], "cutout+mixup", "alpha = 0.2"),
+        (
+            ["method.name=random-choice", "method.choices.cutmix=0.5", "method.choices.saliency-grafting=0.5"],
+            "random-choice",
+            "saliency-grafting = 0.5",
+        ),
+        (["method.name=saliency-grafting", "method.saliency.name=cam"], "saliency-grafting", 'name = "cam"'),
+        (["network.options.drop_block.block_size=3"], "none", "block_size = 3"),
+    ],
+)
+def test_settings_reach_compositions_choices_and_sources(
+    settings: list[str], method: str, written: str, tmp_path: Path
+) -> None:
+    changes = [part for setting in settings for part in ("--set", setting)]
+    assert run(["train", "shapes-wrn-10-2", *TINY, *changes, "--out", str(tmp_path / "run")]) == 0
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["method"] == method
+    assert written in (tmp_path / "run" / "recipe.toml").read_text()
+
+
+def test_a_choice_that_cannot_be_trained_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    changes = ["--set", "method.name=random-choice", "--set", "method.choices.augmix=1"]
+    assert run(["train", "shapes-wrn-10-2", *changes]) == 2
+    message = capsys.readouterr().err
+    assert "choices must be of mixup" in message
+    assert message.count("\n") == 1

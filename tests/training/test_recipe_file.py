@@ -1,15 +1,20 @@
 """Recipe files: bases, overrides, bundled ones, and TOML that reads back as it was."""
 
+import math
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saligraft.networks import build_network
-from saligraft.training import bundled_recipes, dump_recipe, load_recipe
+from saligraft.training import SilentReporter, bundled_recipes, dump_recipe, load_recipe
+from saligraft.training.accelerator import make_accelerator
+from saligraft.training.loop import prepare, train_epoch
+from saligraft.training.method_section import BY_NAME
 from saligraft.training.recipe import make_recipe
 from saligraft.training.recipe_file import dump_toml, merge, parse_override
 
@@ -170,9 +175,8 @@ def test_an_unknown_name_lists_the_bundled_recipes() -> None:
 
 
 @pytest.mark.parametrize("name", bundled_recipes())
-def test_bundled_recipes_load_build_and_open_with_their_command(name: str) -> None:
+def test_bundled_recipes_load_and_open_with_their_command(name: str) -> None:
     recipe = load_recipe(name)
-    build_network(recipe.network.name, 10, **recipe.network.options)
     opening = [
         line for line in bundled_recipes()[name].read_text(encoding="utf-8").splitlines()[:8] if line.startswith("#")
     ]
@@ -187,5 +191,34 @@ def test_recipes_of_one_base_differ_in_the_method_alone() -> None:
         if name.startswith("shapes-wrn-10-2-"):
             other = load_recipe(name).model_dump()
             different = {key for key in base if base[key] != other[key]}
-            assert different <= {"title", "paper", "method", "training"}
+            assert different <= {"title", "paper", "network", "method", "training"}
             assert {k for k in base["training"] if base["training"][k] != other["training"][k]} <= {"warmup_epochs"}
+            assert other["network"]["name"] == base["network"]["name"]
+            assert other["network"]["options"].keys() <= {"dropout", "drop_block"}
+
+
+@pytest.mark.parametrize("name", bundled_recipes())
+def test_every_bundled_recipe_takes_two_steps(name: str) -> None:
+    settings = ["data.options.size=16", "data.options.per_class=4", "data.pad=2"]
+    settings += ["training.batch_size=20", "training.warmup_epochs=0"]
+    recipe = load_recipe(name, settings)
+    session = prepare(recipe, make_accelerator(recipe))
+    before = {key: value.clone() for key, value in session.network.state_dict().items()}
+    loss, _ = train_epoch(session, 0, SilentReporter())
+    assert len(session.train_loader) == session.step.steps_taken == 2
+    assert math.isfinite(loss)
+    assert any(not torch.equal(value, before[key]) for key, value in session.network.named_parameters())
+
+
+def test_every_method_has_a_bundled_recipe() -> None:
+    used = {part for name in bundled_recipes() for part in load_recipe(name).method.parts}
+    assert used == set(BY_NAME)
+
+
+def test_the_ablation_takes_one_thing_away_at_a_time() -> None:
+    name = "shapes-wrn-10-2-saliency-grafting"
+    variants = ("stochastic-saliency", "stochastic-area", "deterministic-area")
+    full, area, fixed = (load_recipe(f"{name}-{variant}").method.build()[0] for variant in variants)
+    assert (full.selection, full.label_mixing, full.grids) == ("stochastic", "saliency", (8,))
+    assert area == replace(full, label_mixing="area")
+    assert fixed == replace(area, selection="top-k", k=6)
