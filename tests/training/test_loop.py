@@ -70,6 +70,12 @@ def test_every_method_lowers_the_loss_on_its_images(method: str, tiny_table: dic
     assert result.metrics[-1].train_loss < result.metrics[0].train_loss
 
 
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_every_method_repeats_to_the_bit(method: str, tiny_table: dict[str, Any]) -> None:
+    first, second = (quiet_train(with_method(tiny_table, method, epochs=1)).metrics for _ in range(2))
+    assert first == second
+
+
 def test_a_step_does_not_depend_on_the_epochs_before_it(tiny_table: dict[str, Any]) -> None:
     recipe = with_method({**tiny_table, "network": {"name": "wrn-10-1", "options": {"dropout": 0.5}}}, "cutmix")
     direct = prepare(recipe, make_accelerator(recipe))
