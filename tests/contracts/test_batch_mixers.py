@@ -196,7 +196,7 @@ def test_two_training_steps_lower_the_loss(method: BatchMixer[Any]) -> None:
     losses = []
     for _ in range(3):
         generator = torch.Generator().manual_seed(0)  # the same draws, so that the losses compare
-        step = sg.GraftingStep(model, method, layer="1", generator=generator)
+        step = sg.GraftingStep(model, method, saliency_source="feature-map", layer="1", generator=generator)
         loss = step(images, labels).loss
         optimizer.zero_grad()
         loss.backward()
