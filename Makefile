@@ -7,7 +7,7 @@ PIP_INSTALL = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 .PHONY: demo test check bench test-oldest clean
 
 demo: $(VENV)/.installed-lab
-	$(VENV)/bin/saligraft demo
+	$(VENV)/bin/saligraft demo --overwrite $(ARGS)
 
 test: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m pytest -n 2 $(ARGS)
@@ -18,7 +18,9 @@ check: $(VENV)/.installed-dev
 	$(VENV)/bin/mypy
 
 bench: $(VENV)/.installed-dev
-	$(VENV)/bin/python benchmarks/step_cost.py $(ARGS)
+	$(VENV)/bin/python benchmarks/step_cost.py
+	$(VENV)/bin/python benchmarks/puzzle_cost.py
+	$(VENV)/bin/python benchmarks/saliency_cost.py
 
 # The core alone (no extra installed) on the oldest torch that pyproject.toml admits.
 test-oldest: $(OLDEST)/.installed
@@ -44,4 +46,4 @@ $(OLDEST)/.installed: pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(OLDEST) build dist runs
+	rm -rf $(VENV) $(OLDEST) build dist

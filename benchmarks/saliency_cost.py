@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +21,7 @@ import cv2
 import torch
 from rich.console import Console
 from rich.table import Table
+from step_cost import facts
 from torch import Tensor, nn
 
 from saligraft.data import load
@@ -108,17 +107,6 @@ def print_with_network(seconds: dict[str, list[float]], title: str) -> None:
     Console().print(table)
 
 
-def facts() -> dict[str, str | int]:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return {
-        "commit": commit.stdout.strip() or "unknown",
-        "torch": torch.__version__,
-        "opencv": cv2.__version__,
-        "processor": platform.processor() or platform.machine(),
-        "threads": torch.get_num_threads(),
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[32, 224])
@@ -139,7 +127,7 @@ def main() -> None:
     results[title] = measure(with_network(options.network, 32, options.batch), options.rounds)
     print_with_network(results[title], title)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({"facts": facts(), "seconds": results}, indent=1))
+    options.out.write_text(json.dumps({"facts": facts() | {"opencv": cv2.__version__}, "seconds": results}, indent=1))
     print(f"wrote {options.out}")
 
 

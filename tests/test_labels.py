@@ -81,7 +81,7 @@ def test_zero_over_zero_falls_back_on_the_area(image_size: tuple[int, int] | Non
         assert float(calibrated_weight(source, destination, mask, image_size=image_size)) == pytest.approx(area)
 
 
-@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), -1.0])
 def test_broken_map_has_weight_0(broken: float) -> None:
     good, bad = torch.rand(1, 4, 4) + 0.1, torch.full((1, 4, 4), broken)
     mask = torch.ones(1, 4, 4, dtype=torch.bool)
@@ -106,5 +106,7 @@ def test_refuses_bad_input() -> None:
         calibrated_weight(maps, maps, torch.ones(2, 4, 5, dtype=torch.bool))
     with pytest.raises(ValueError, match="norm must be > 0, got 0"):
         calibrated_weight(maps, maps, mask, norm=0)
+    with pytest.raises(ValueError, match=r"visible must lie in \[0, 1\], got 3 to 3"):
+        importance(maps, torch.full((2, 4, 4), 3.0))
     with pytest.raises(TypeError, match="saliency must be floating point"):
         importance(maps.long(), mask)

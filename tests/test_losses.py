@@ -85,8 +85,20 @@ def test_binary_equals_torch(seed: int, reduction: str) -> None:
     )
 
 
+def test_class_weights_of_another_dtype() -> None:
+    logits, mixed = mixed_indices(3)
+    weight = torch.rand(K) + 0.1
+    for batch in (mixed, as_rows(mixed)):
+        wide = mixed_cross_entropy(logits, batch, class_weight=weight.double(), label_smoothing=0.1)
+        torch.testing.assert_close(wide, mixed_cross_entropy(logits, batch, class_weight=weight, label_smoothing=0.1))
+
+
 def test_refuses_bad_input() -> None:
     logits, mixed = mixed_indices(0)
+    with pytest.raises(ValueError, match="class_weight must be >= 0 and not all 0, got 0 to 0"):
+        mixed_cross_entropy(logits, mixed, class_weight=torch.zeros(K))
+    with pytest.raises(ValueError, match="class_weight must be on the device of logits"):
+        mixed_cross_entropy(logits, mixed, class_weight=torch.ones(K, device="meta"))
     with pytest.raises(ValueError, match=r"logits must have shape \(B, K\), got \(6\)"):
         mixed_cross_entropy(logits[:, 0], mixed)
     with pytest.raises(ValueError, match="labels must have one entry per image: expected 5, got 6"):

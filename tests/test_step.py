@@ -134,6 +134,30 @@ def test_any_source_goes_with_any_step(source: object, kind: type) -> None:
     assert torch.equal(model.features[1].running_mean, before)
 
 
+@pytest.mark.parametrize("compiled_model", [False, True])
+def test_a_compiled_capture_gives_the_same_step(compiled_model: bool) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = Counting().eval()
+    images, labels = batch()
+    plain = sg.GraftingStep(model, sg.SaliencyGrafting(), layer="features.2", generator=seeded())(images, labels)
+    capture = torch.compile(sg.SaliencyCapture(model, layer="features.2"), backend="aot_eager")
+    trained = torch.compile(model, backend="aot_eager") if compiled_model else model
+    step = sg.GraftingStep(trained, sg.SaliencyGrafting(), saliency_source=capture, generator=seeded())
+    torch.testing.assert_close(step(images, labels).loss, plain.loss)
+    assert step(images, labels).mixed is not None  # the second call runs compiled
+    with pytest.raises(RuntimeError, match="a training step takes it as saliency_source"):
+        sg.GraftingStep(torch.compile(model), sg.SaliencyGrafting())(images, labels)
+
+
+def test_a_negative_map_leaves_its_sample_ungrafted() -> None:
+    images, labels = batch()
+    step = sg.GraftingStep(Counting(), sg.SaliencyGrafting(), saliency_source=lambda x: -x[:, 0].abs())
+    mixed = step(images, labels).mixed
+    assert torch.equal(mixed.images, images[mixed.partner])
+    assert (mixed.source_weight == 0).all()
+
+
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 def test_a_broken_map_leaves_its_sample_ungrafted(broken: float) -> None:
     """A NaN in one sample's features would otherwise reach every label it meets."""
@@ -220,6 +244,16 @@ def test_refuses_bad_arguments() -> None:
         sg.GraftingStep(model, sg.SaliencyGrafting(), loss_weights=(1, 1, 1))
     with pytest.raises(ValueError, match="each of loss_weights must be a finite number >= 0, got -1"):
         sg.GraftingStep(model, sg.SaliencyGrafting(), loss_weights=(1, -1))
+    with pytest.raises(ValueError, match="loss_weights must not all be 0"):
+        sg.GraftingStep(model, sg.SaliencyGrafting(), loss_weights=(0, 0))
+    with pytest.raises(TypeError, match="loss_weights must be a sequence of numbers, got int"):
+        sg.GraftingStep(model, sg.SaliencyGrafting(), loss_weights=3)
+    with pytest.raises(TypeError, match=r"generator must be a torch\.Generator or None, got int"):
+        sg.GraftingStep(model, sg.SaliencyGrafting(), generator=7)
+    with pytest.raises(TypeError, match="criterion must be a function of logits and mixed batch, got int"):
+        sg.MixingStep(model, criterion=5)
+    with pytest.raises(TypeError, match="images must be floating point"):
+        sg.MixingStep(model)(torch.ones(2, 3, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]))
     with pytest.raises(TypeError, match="method must be a batch mixer"):
         sg.GraftingStep(model, "saliency-grafting")
     with pytest.raises(TypeError, match="method must be a batch mixer"):
@@ -250,6 +284,7 @@ def two_processes(rank: int, port: int, folder: str) -> None:
     for _ in range(2):
         step(images[half], labels[half]).loss.backward()
     torch.save([parameter.grad for parameter in wrapped.parameters()], Path(folder) / f"{rank}.pt")
+    torch.distributed.barrier()  # a rank that leaves first may break the other's connection
     torch.distributed.destroy_process_group()
 
 

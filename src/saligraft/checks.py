@@ -161,6 +161,13 @@ def at_least_float32(value: Tensor) -> Tensor:
     return value if value.dtype in (torch.float32, torch.float64) else value.float()
 
 
+def generator(value: torch.Generator | None) -> None:
+    if value is not None and not isinstance(value, torch.Generator):
+        raise TypeError(f"generator must be a torch.Generator or None, got {type(value).__name__}")
+    if value is not None and value.device.type != "cpu":
+        raise ValueError(f"generator must be on the CPU, where draws are made, got {value.device}")
+
+
 def same_device(name: str, value: Tensor, other: Tensor, other_name: str = "images") -> None:
     if value.device != other.device:
         raise ValueError(f"{name} must be on the device of {other_name} ({other.device}), got {value.device}")
@@ -174,9 +181,16 @@ def mask_values(value: Tensor, name: str = "mask") -> None:
         raise ValueError(f"{name} must lie in [0, 1], got {float(value.min()):.4g} to {float(value.max()):.4g}")
 
 
+def grids_fit(value: Sequence[int], image: Tensor) -> None:
+    """Every grid, not only the one drawn: a run must fail at its first step or at none."""
+    height, width = image.shape[2:]
+    if max(value) > min(height, width):
+        raise ValueError(f"grids must not exceed the image ({height}, {width}), got {max(value)}")
+
+
 def grids(value: Sequence[int]) -> tuple[int, ...]:
     """A non-empty sequence of whole numbers > 0, as a tuple."""
-    if isinstance(value, (int, float, str)):
+    if not isinstance(value, Sequence) or isinstance(value, str):
         raise TypeError(f"grids must be a sequence of ints such as (4, 8), got {value!r}")
     checked = tuple(value)
     if not checked:

@@ -26,6 +26,7 @@ def graft(source: Tensor, destination: Tensor, mask: Tensor) -> Tensor:
         dtypes = f"{source.dtype} and {destination.dtype}"
         raise TypeError(f"source and destination must have the same dtype, got {dtypes}")
     checks.same_device("destination", destination, source, "source")
+    checks.tensor("mask", mask)
     checks.same_device("mask", mask, source, "source")
     checks.mask_values(mask)
     shown = spread(mask, source.shape[2], source.shape[3])[:, None]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from saligraft import checks
 from saligraft.grafting import pixel_area
-from saligraft.masks.salient import finite_maps
+from saligraft.masks.salient import usable_maps
 
 
 def importance(saliency: Tensor, visible: Tensor, norm: float = 2.0) -> Tensor:
@@ -16,6 +16,7 @@ def importance(saliency: Tensor, visible: Tensor, norm: float = 2.0) -> Tensor:
     saliency, visible (B, h, w); `norm` is the order of the norm, the paper's is 2. An all-zero map gives 0.
     """
     _check_maps(saliency, visible, "visible")
+    checks.mask_values(visible, "visible")
     checks.norm(norm)
     saliency = checks.at_least_float32(saliency)
     peak = saliency.abs().amax(dim=(1, 2), keepdim=True)
@@ -35,7 +36,7 @@ def calibrated_weight(
     """λ(S_i, S_j, M) = I(S_i, M) / (I(S_i, M) + I(S_j, 1 − M)), the weight (B,) of the source's label (Eq. 5).
 
     Where that is 0/0 (an all-zero map, or nothing of either left to see) the area decides: that of the pixels if
-    `image_size` is given, else of the cells. A map that is not finite gives weight 0.
+    `image_size` is given, else of the cells. A map that is not finite, or negative, gives weight 0.
     """
     _check_maps(source_saliency, mask, "mask")
     _check_maps(destination_saliency, mask, "mask")
@@ -47,8 +48,8 @@ def calibrated_weight(
     empty = _all_zero(source_saliency) | _all_zero(destination_saliency) | (total == 0)
     area = pixel_area(mask, *(image_size or mask.shape[1:]))
     weight = torch.where(empty, area, source / torch.where(empty, 1.0, total))
-    finite = finite_maps(source_saliency) & finite_maps(destination_saliency)
-    return torch.where(finite, weight, 0.0)
+    usable = usable_maps(source_saliency) & usable_maps(destination_saliency)
+    return torch.where(usable, weight, 0.0)
 
 
 def _norm(values: Tensor, norm: float) -> Tensor:

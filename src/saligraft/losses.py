@@ -35,7 +35,7 @@ def mixed_cross_entropy(
     checks.probability("label_smoothing", label_smoothing)
     log_probability = F.log_softmax(checks.at_least_float32(logits), dim=1)
     if class_weight is not None:
-        _check_class_vector("class_weight", class_weight, logits)
+        class_weight = _class_vector("class_weight", class_weight, log_probability)
     source, source_mass = _label_loss(log_probability, mixed.source_labels, class_weight)
     destination, destination_mass = _label_loss(log_probability, mixed.destination_labels, class_weight)
     weight = mixed.source_weight.to(log_probability.dtype)
@@ -60,7 +60,7 @@ def mixed_binary_cross_entropy(
     if mixed.source_labels.ndim != 2:
         raise ValueError(f"labels must be multi-hot rows (B, K), got {checks.shape_of(mixed.source_labels)}")
     if positive_weight is not None:
-        _check_class_vector("positive_weight", positive_weight, logits)
+        positive_weight = _class_vector("positive_weight", positive_weight, checks.at_least_float32(logits))
     targets = mixed.targets(logits.shape[1])
     if checks.may_look(targets) and not bool(((targets >= 0) & (targets <= 1)).all()):
         raise ValueError(f"labels must lie in [0, 1], got {float(targets.min()):.4g} to {float(targets.max()):.4g}")
@@ -77,7 +77,7 @@ def _label_loss(log_probability: Tensor, labels: Tensor, class_weight: Tensor | 
         loss = -log_probability.gather(1, labels[:, None])[:, 0]
         if class_weight is None:
             return loss, torch.ones_like(loss)
-        mass = class_weight.to(loss.dtype)[labels]
+        mass = class_weight[labels]
         return loss * mass, mass
     rows = labels.to(log_probability.dtype)
     if checks.may_look(rows) and bool(((rows.sum(dim=1) - 1).abs() > 0.01).any()):
@@ -100,7 +100,12 @@ def _check(logits: Tensor, mixed: MixedBatch, reduction: str) -> None:
         checks.label_values(labels, logits.shape[1])
 
 
-def _check_class_vector(name: str, value: Tensor, logits: Tensor) -> None:
+def _class_vector(name: str, value: Tensor, logits: Tensor) -> Tensor:
+    """One weight >= 0 per class, in the dtype of the loss."""
     checks.tensor(name, value)
     if value.shape != logits.shape[1:]:
         raise ValueError(f"{name} must have shape ({logits.shape[1]},), got {checks.shape_of(value)}")
+    checks.same_device(name, value, logits, "logits")
+    if checks.may_look(value) and not (bool((value >= 0).all()) and bool(value.sum() > 0)):
+        raise ValueError(f"{name} must be >= 0 and not all 0, got {float(value.min()):.4g} to {float(value.max()):.4g}")
+    return value.to(logits.dtype)

@@ -36,6 +36,9 @@ class _Step:
 
     def __init__(self, criterion: Criterion | None, warmup_steps: int, generator: torch.Generator | None) -> None:
         checks.whole_number("warmup_steps", warmup_steps, least=0)
+        checks.generator(generator)
+        if criterion is not None and not callable(criterion):
+            raise TypeError(f"criterion must be a function of logits and mixed batch, got {type(criterion).__name__}")
         self.criterion: Criterion = criterion or mixed_cross_entropy
         self.warmup_steps = warmup_steps
         self.generator = generator
@@ -64,6 +67,8 @@ class GraftingStep(_Step):
     originals' own; `copies` adds one pass each, with partner, p_B and grid redrawn. `loss_weights` weighs the
     originals and then each copy; by default all equally, as if they stood in one batch. `saliency_source` names or is
     another source than the network's feature map at `layer`: "cam", "fine-grained", a function of the images, ...
+    To compile, compile both passes: ``GraftingStep(torch.compile(model), method,
+    saliency_source=torch.compile(SaliencyCapture(model)))``.
     """
 
     def __init__(
@@ -86,7 +91,8 @@ class GraftingStep(_Step):
         _check_two_passes(model)
         self.model = model
         self.method = method
-        self.source = saliency_source_of(saliency_source or method.saliency_source, model, layer=layer)
+        source = method.saliency_source if saliency_source is None else saliency_source
+        self.source = saliency_source_of(source, model, layer=layer)
         self.copies = copies
         self.loss_weights = _loss_weights(loss_weights, copies)
 
@@ -140,9 +146,10 @@ class MixingStep(_Step):
         self.model = model
         self.method = method
         self.source: SaliencySource | None = None
-        if saliency_source is not None or (method is not None and method.needs_saliency):
-            default = None if method is None else method.saliency_source
-            self.source = saliency_source_of(saliency_source or default, model, layer=layer)
+        if saliency_source is None and method is not None and method.needs_saliency:
+            saliency_source = method.saliency_source
+        if saliency_source is not None:
+            self.source = saliency_source_of(saliency_source, model, layer=layer)
         elif layer is not None:
             raise ValueError(f"layer must be given only where saliency is needed, got {layer!r}")
 
@@ -151,11 +158,11 @@ class MixingStep(_Step):
     ) -> StepOutput:
         """Forward pass and loss of one batch; called as `GraftingStep` is, so that loops can swap the two."""
         del index, geometry
+        check_batch(images, labels)
+        checks.label_values(labels)
         if self._count() or self.method is None:
             logits = logits_of(self.model(images))
             return StepOutput(self.criterion(logits, MixedBatch.unmixed(images, labels)), logits, None)
-        check_batch(images, labels)
-        checks.label_values(labels)
         saliency = None if self.source is None else self.source(images, labels)
         drawn = self.method.draw(images, generator=self.generator)
         mixed = self.method.apply(images, labels, saliency, drawn)
@@ -166,10 +173,14 @@ class MixingStep(_Step):
 def _loss_weights(weights: Sequence[float] | None, copies: int) -> tuple[float, ...]:
     if weights is None:
         return (1 / (copies + 1),) * (copies + 1)
+    if not isinstance(weights, Sequence):
+        raise TypeError(f"loss_weights must be a sequence of numbers, got {type(weights).__name__}")
     if len(weights) != copies + 1:
         raise ValueError(f"loss_weights must have {copies + 1} entries (originals, copies), got {len(weights)}")
     for weight in weights:
         checks.not_negative("each of loss_weights", weight)
+    if not sum(weights):
+        raise ValueError(f"loss_weights must not all be 0, got {tuple(weights)}")
     return tuple(weights)
 
 

@@ -165,6 +165,8 @@ def test_probability_0_changes_nothing(method: BatchMixer[Any]) -> None:
         ({"saliency": torch.rand(5, 8, 8)}, ValueError, "saliency must have one map per image: expected 6, got 5"),
         ({"saliency": torch.full((6, 8, 8), float("nan"))}, ValueError, "saliency must be finite, .* in sample 0"),
         ({"saliency": torch.full((6, 8, 8), float("inf"))}, ValueError, "saliency must be finite"),
+        ({"saliency": torch.rand(6, 8, 8, device="meta")}, ValueError, "saliency must be on the device of images"),
+        ({"generator": 7}, TypeError, r"generator must be a torch\.Generator or None, got int"),
         ({"saliency": -torch.ones(6, 8, 8)}, ValueError, "saliency must be >= 0, got -1"),
     ],
 )

@@ -48,6 +48,17 @@ def test_limits_of_temperature(generator: torch.Generator) -> None:
     assert 0.4 < share < 0.6  # "nearly half the numbers are above the threshold" (§A)
 
 
+@pytest.mark.parametrize("temperature", [1e-40, 1e-9, 1e-6, 1e6, 1e9, 1e30])
+def test_extreme_temperatures_reach_their_limits(temperature: float, generator: torch.Generator) -> None:
+    """The peak alone when cold, the cells above the plain mean when hot."""
+    saliency = torch.rand(16, 8, 8, generator=generator)
+    above_mean = saliency > saliency.mean(dim=(1, 2), keepdim=True)
+    peak = saliency == saliency.amax(dim=(1, 2), keepdim=True)
+    assert torch.equal(salient_regions(saliency, temperature), above_mean if temperature > 1 else peak)
+    assert salient_regions(saliency, temperature, threshold=0).all()
+    assert (salient_regions(saliency * 1e6, temperature, normalize="none") & peak).any(dim=(1, 2)).all()
+
+
 @pytest.mark.parametrize("value", [0.0, 1e-20, 0.1, 1 / 3, 7.7, 1e20])
 @pytest.mark.parametrize("normalize", NORMALIZATIONS)
 def test_flat_map_selects_nothing(value: float, normalize: Normalize) -> None:
@@ -58,7 +69,7 @@ def test_threshold_zero_selects_every_cell(generator: torch.Generator) -> None:
     assert salient_regions(torch.rand(2, 8, 8, generator=generator), temperature=0.001, threshold=0).all()
 
 
-@pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf"), -0.1])
 @pytest.mark.parametrize("normalize", NORMALIZATIONS)
 def test_broken_map_selects_nothing_and_spares_its_neighbour(broken: float, normalize: Normalize) -> None:
     saliency = torch.rand(2, 4, 4, generator=torch.Generator().manual_seed(1))

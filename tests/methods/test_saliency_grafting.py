@@ -99,6 +99,7 @@ def test_the_graft_carries_no_gradient_into_the_saliency() -> None:
         ({"grids": ()}, ValueError, "grids must name at least one grid size"),
         ({"grids": (4, 0)}, ValueError, "each of grids must be >= 1, got 0"),
         ({"grids": (4, 2.5)}, TypeError, "each of grids must be an int, got float"),
+        ({"grids": None}, TypeError, "grids must be a sequence of ints"),
         ({"grids": 8}, TypeError, r"grids must be a sequence of ints such as \(4, 8\), got 8"),
         ({"normalize": "l1"}, ValueError, "normalize must be one of"),
         ({"selection": "best"}, ValueError, "selection must be one of 'stochastic', 'top-k'; got 'best'"),
@@ -117,9 +118,20 @@ def test_refuses_missing_saliency_a_grid_finer_than_the_image_and_wrong_draws() 
     with pytest.raises(ValueError, match="saliency must be given to SaliencyGrafting, got None"):
         sg.SaliencyGrafting()(images, labels)
     with pytest.raises(ValueError, match=r"grids must not exceed the image \(16, 16\), got 32"):
-        sg.SaliencyGrafting(grids=(32,))(images, labels, saliency)
+        sg.SaliencyGrafting(grids=(4, 32), probability=0.0)(images, labels, saliency)  # whichever grid is drawn
     with pytest.raises(ValueError, match=r"chosen must be bool of shape \(6, 8, 8\), got torch.float32"):
         sg.graft_salient_regions(images, labels, saliency, partner=torch.arange(6), chosen=saliency)
+    for chosen in (None, saliency.to("meta") > 0):
+        with pytest.raises((TypeError, ValueError), match="chosen must be"):
+            sg.graft_salient_regions(images, labels, saliency, partner=torch.arange(6), chosen=chosen)
+    with pytest.raises(TypeError, match=r"partner must hold indices as torch\.int64, got torch\.float32"):
+        sg.graft_regions(images, labels, saliency, partner=torch.zeros(6), mask=saliency > 0.5)
+    with pytest.raises(ValueError, match=r"partner must lie in \[0, 6\), got -1 to 4"):
+        sg.graft_regions(images, labels, saliency, partner=torch.arange(6) - 1, mask=saliency > 0.5)
+    with pytest.raises(ValueError, match=r"mask must be bool of shape \(6, 8, 8\), got torch\.bool \(6, 4, 4\)"):
+        sg.graft_regions(
+            images, labels, saliency, partner=torch.arange(6), mask=saliency[:, :4, :4] > 0.5, label_mixing="area"
+        )
     with pytest.raises(ValueError, match="partner must have one entry per image: expected 6, got 5"):
         sg.graft_regions(images, labels, saliency, partner=torch.arange(5), mask=saliency > 0.5)
 

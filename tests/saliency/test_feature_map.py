@@ -22,5 +22,5 @@ def test_is_detached() -> None:
 
 
 def test_refuses_wrong_rank() -> None:
-    with pytest.raises(ValueError, match=r"features must have shape \(B, C, h, w\), got \(3, 4, 4\)"):
+    with pytest.raises(ValueError, match=r"features must have shape \(B, C, H, W\), got \(3, 4, 4\)"):
         feature_saliency(torch.rand(3, 4, 4))

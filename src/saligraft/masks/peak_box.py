@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from saligraft import checks
-from saligraft.masks.salient import finite_maps
+from saligraft.masks.salient import usable_maps
 
 
 def peak_box(saliency: Tensor, ratio: Tensor, height: int, width: int) -> Tensor:
@@ -35,4 +35,4 @@ def peak_box(saliency: Tensor, ratio: Tensor, height: int, width: int) -> Tensor
     size = torch.stack((side * height, side * width), dim=1).long()
     start = centre - size // 2
     box = torch.cat((start.clamp(min=0), torch.minimum(start + size, limit)), dim=1)
-    return torch.where(finite_maps(saliency)[:, None], box, 0)
+    return torch.where(usable_maps(saliency)[:, None], box, 0)

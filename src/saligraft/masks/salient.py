@@ -20,21 +20,21 @@ def salient_regions(
     """S'': the cells whose softmax share exceeds `threshold` times the mean share, bool (B, h, w) (Eq. 3-4).
 
     The mean share σ_mean is 1/(hw), so S' > t σ_mean is compared in log space as S/T - log mean exp(S/T) > log t.
-    `threshold=0` selects every cell. A flat map selects nothing, a map that is not finite selects nothing.
+    `threshold=0` selects every cell. A flat map selects nothing; so does one that is not finite, or negative somewhere.
     """
     checks.saliency(saliency)
     checks.positive("temperature", temperature)
     checks.not_negative("threshold", threshold)
     if checks.validating():
         checks.saliency_values(saliency)
-    level = normalized(saliency, normalize)
-    scaled = level / temperature
-    centred = scaled - scaled.amax(dim=(1, 2), keepdim=True)
-    log_share = centred - centred.exp().mean(dim=(1, 2), keepdim=True).log()  # log(S' / σ_mean)
-    # Resizing a flat map leaves differences of some ulps, which must not pass for saliency.
-    noise = 8 * torch.finfo(level.dtype).eps / temperature * level.abs().amax(dim=(1, 2), keepdim=True)
-    least = math.log(threshold) if threshold > 0 else -math.inf
-    return (log_share > least + noise) & finite_maps(saliency)[:, None, None]
+    usable = usable_maps(saliency)[:, None, None]
+    if threshold == 0:
+        return usable.expand(saliency.shape)
+    below_peak = _below_peak(normalized(saliency, normalize))
+    scaled = below_peak / max(temperature, torch.finfo(below_peak.dtype).tiny)
+    # log(S' / σ_mean) = S/T - log mean exp(S/T), by functions that stay exact where all shares are nearly equal.
+    log_share = scaled - scaled.expm1().mean(dim=(1, 2), keepdim=True).log1p()
+    return (log_share > math.log(threshold)) & usable
 
 
 def normalized(saliency: Tensor, normalize: Normalize) -> Tensor:
@@ -53,9 +53,19 @@ def normalized(saliency: Tensor, normalize: Normalize) -> Tensor:
     return saliency
 
 
-def finite_maps(saliency: Tensor) -> Tensor:
-    """True (B,) where a map has neither NaN nor infinity."""
-    return saliency.isfinite().flatten(1).all(dim=1)
+def usable_maps(saliency: Tensor) -> Tensor:
+    """True (B,) where a map is what saliency must be, finite and nowhere negative."""
+    return (saliency.isfinite() & (saliency >= 0)).flatten(1).all(dim=1)
+
+
+def _below_peak(level: Tensor) -> Tensor:
+    """Each map less its peak; 0 throughout where the map is flat.
+
+    Resizing a flat map leaves differences of some ulps, which must not pass for saliency.
+    """
+    peak, lowest = level.amax(dim=(1, 2), keepdim=True), level.amin(dim=(1, 2), keepdim=True)
+    flat = peak - lowest <= 8 * torch.finfo(level.dtype).eps * peak.abs()
+    return torch.where(flat, 0.0, level - peak)
 
 
 def _divided(saliency: Tensor, scale: Tensor) -> Tensor:

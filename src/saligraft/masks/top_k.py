@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from saligraft import checks
-from saligraft.masks.salient import finite_maps
+from saligraft.masks.salient import usable_maps
 
 
 def top_k_regions(saliency: Tensor, k: int) -> Tensor:
-    """Exactly the k most salient cells of each map, bool (B, h, w); none of a map that is not finite."""
+    """Exactly the k most salient cells of each map, bool (B, h, w); none of a map that is not finite or negative."""
     checks.saliency(saliency)
     cells = saliency.shape[1] * saliency.shape[2]
     if not 1 <= k <= cells:
@@ -18,4 +18,4 @@ def top_k_regions(saliency: Tensor, k: int) -> Tensor:
     flat = saliency.flatten(1)
     best = flat.topk(k, dim=1).indices
     mask = torch.zeros_like(flat, dtype=torch.bool).scatter(1, best, True)
-    return mask.view(saliency.shape) & finite_maps(saliency)[:, None, None]
+    return mask.view(saliency.shape) & usable_maps(saliency)[:, None, None]

@@ -54,8 +54,10 @@ class BatchMixer(ABC, Generic[Draws]):
         """Draw, then apply. images (B, C, H, W), labels (B,) or (B, K), saliency (B, h, w) where it is needed."""
         check_batch(images, labels)
         checks.label_values(labels)
+        checks.generator(generator)
         if saliency is not None:
             checks.saliency(saliency, batch=len(images))
+            checks.same_device("saliency", saliency, images)
             checks.saliency_values(saliency)
         elif self.needs_saliency:
             raise ValueError(f"saliency must be given to {type(self).__name__}, got None: see SaliencyCapture")
@@ -80,5 +82,11 @@ def check_batch(images: Tensor, labels: Tensor, partner: Tensor | None = None) -
     if partner is not None:
         checks.rank("partner", partner, "(B)")
         checks.same_device("partner", partner, images)
+        if partner.dtype != torch.int64:
+            raise TypeError(f"partner must hold indices as torch.int64, got {partner.dtype}")
         if len(partner) != len(images):
             raise ValueError(f"partner must have one entry per image: expected {len(images)}, got {len(partner)}")
+        if checks.may_look(partner) and not bool(((partner >= 0) & (partner < len(images))).all()):
+            raise ValueError(
+                f"partner must lie in [0, {len(images)}), got {int(partner.min())} to {int(partner.max())}"
+            )

@@ -20,6 +20,7 @@ from saligraft.methods.base import BatchMixer, check_batch
 def mixup(images: Tensor, labels: Tensor, *, partner: Tensor, source_weight: Tensor) -> MixedBatch:
     """Blend each image (B, C, H, W) with its partner; source_weight (B,) is λ. Pure."""
     check_batch(images, labels, partner)
+    checks.rank("source_weight", source_weight, "(B)")
     mask = source_weight[:, None, None]
     mixed = graft(images, images[partner], mask)
     return MixedBatch(mixed, labels, labels[partner], source_weight, mask, partner)

@@ -27,7 +27,7 @@ from saligraft.masks.puzzle import (
     optimal_levels,
     transport_plan,
 )
-from saligraft.masks.salient import finite_maps
+from saligraft.masks.salient import usable_maps
 from saligraft.methods.base import BatchMixer, check_batch
 
 
@@ -55,7 +55,7 @@ def puzzlemix(
     check_batch(images, labels, partner)
     checks.saliency(saliency, batch=len(images))
     checks.same_device("saliency", saliency, images)
-    finite = finite_maps(saliency)
+    finite = usable_maps(saliency)
     usable = (finite & finite[partner])[:, None, None]
     energy = mask_energy(images, block_shares(saliency, grid), partner, ratio, terms)
     mask = optimal_levels(energy, solver) / (terms.levels - 1) * usable
@@ -120,12 +120,8 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> PuzzleMixDraws:
         partner = self.draw_partners(images, generator)
+        checks.grids_fit((*self.grids, self.transport_grid or 1), images)
         grid = draws.grid(self.grids, generator=generator)
-        finest = max(grid, self.transport_grid or grid)
-        if finest > min(images.shape[2:]):
-            raise ValueError(
-                f"grids and transport_grid must not exceed the image {tuple(images.shape[2:])}, got {finest}"
-            )
         ratio = self.draw_ratio(images, self.alpha, generator)
         return PuzzleMixDraws(partner, draws.to_device(ratio, images.device), grid)
 

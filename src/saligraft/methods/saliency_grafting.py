@@ -17,7 +17,7 @@ from saligraft import checks, draws
 from saligraft.batch import MixedBatch
 from saligraft.grafting import graft, pixel_area
 from saligraft.labels import calibrated_weight
-from saligraft.masks.salient import NORMALIZATIONS, Normalize, finite_maps, salient_regions
+from saligraft.masks.salient import NORMALIZATIONS, Normalize, salient_regions, usable_maps
 from saligraft.masks.top_k import top_k_regions
 from saligraft.methods.base import BatchMixer, check_batch
 from saligraft.saliency.rescale import resize_saliency
@@ -42,10 +42,8 @@ def graft_salient_regions(
     norm: float = 2.0,
 ) -> MixedBatch:
     """Mix one batch for given draws: partner (B,) and chosen (B, h, w), the matrix P. Pure; the grid is saliency's."""
-    checks.saliency(saliency, batch=len(images))
-    if chosen.dtype != torch.bool or chosen.shape != saliency.shape:
-        expected = checks.shape_of(saliency)
-        raise ValueError(f"chosen must be bool of shape {expected}, got {chosen.dtype} {checks.shape_of(chosen)}")
+    check_batch(images, labels, partner)
+    _check_cells("chosen", chosen, saliency, images)
     mask = chosen & salient_regions(saliency, temperature, threshold, normalize)  # M = P ⊙ S''  (Eq. 3-4)
     return graft_regions(images, labels, saliency, partner=partner, mask=mask, label_mixing=label_mixing, norm=norm)
 
@@ -62,14 +60,13 @@ def graft_regions(
 ) -> MixedBatch:
     """Graft the cells of a given mask M (B, h, w), however they were selected, and mix the labels. Pure.
 
-    A sample whose own or whose partner's map is not finite is left ungrafted: M = 0, weight 0.
+    A sample whose own or whose partner's map is not finite, or negative, is left ungrafted: M = 0, weight 0.
     """
     check_batch(images, labels, partner)
-    checks.saliency(saliency, batch=len(images))
-    checks.same_device("saliency", saliency, images)
+    _check_cells("mask", mask, saliency, images)
     checks.one_of("label_mixing", label_mixing, LABEL_MIXINGS)
-    finite = finite_maps(saliency)
-    mask = mask & (finite & finite[partner])[:, None, None]
+    usable = usable_maps(saliency)
+    mask = mask & (usable & usable[partner])[:, None, None]
     mixed = graft(images, images[partner], mask)  # φ = M ⊙ x_i + (1 − M) ⊙ x_j
     height, width = images.shape[2:]
     if label_mixing == "area":
@@ -77,6 +74,16 @@ def graft_regions(
     else:  # λ(S_i, S_j, M_i)  (Eq. 5)
         weight = calibrated_weight(saliency, saliency[partner], mask, norm=norm, image_size=(height, width))
     return MixedBatch(mixed, labels, labels[partner], weight.float(), mask, partner)
+
+
+def _check_cells(name: str, cells: Tensor, saliency: Tensor, images: Tensor) -> None:
+    checks.saliency(saliency, batch=len(images))
+    checks.same_device("saliency", saliency, images)
+    checks.tensor(name, cells)
+    if cells.dtype != torch.bool or cells.shape != saliency.shape:
+        expected = checks.shape_of(saliency)
+        raise ValueError(f"{name} must be bool of shape {expected}, got {cells.dtype} {checks.shape_of(cells)}")
+    checks.same_device(name, cells, images)
 
 
 class GraftDraws(NamedTuple):
@@ -119,9 +126,8 @@ class SaliencyGrafting(BatchMixer[GraftDraws]):
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> GraftDraws:
         partner = self.draw_partners(images, generator)
+        checks.grids_fit(self.grids, images)
         grid = draws.grid(self.grids, generator=generator)
-        if grid > min(images.shape[2:]):
-            raise ValueError(f"grids must not exceed the image {tuple(images.shape[2:])}, got {grid}")
         sampling = self.draw_ratio(images, self.alpha, generator)  # p_B
         chosen = draws.cells(len(images), grid, sampling, generator=generator)  # P ~ Bern(p_B)
         return GraftDraws(partner, grid, draws.to_device(chosen, images.device))

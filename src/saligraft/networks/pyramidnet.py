@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saligraft import checks
+from saligraft.networks.base import PooledNetwork, initialize
 from saligraft.networks.drop_blocks import add_drop_blocks
 from saligraft.regularizers.shake_drop import Level, ShakeDrop, depth_keep_probability
 
@@ -75,7 +76,7 @@ class PyramidBlock(nn.Module):
         return out
 
 
-class PyramidNet(nn.Module):
+class PyramidNet(PooledNetwork):
     """PyramidNet-depth (α̃ = alpha) for small images of any size, (B, C, H, W) → logits (B, K).
 
     `bottleneck` is by default what the authors built: basic blocks below depth 164, bottlenecks from there on. With
@@ -111,36 +112,20 @@ class PyramidNet(nn.Module):
         shakes = _shakes(len(channels), shake_level) if shake_drop else [nn.Identity() for _ in channels]
         self.stem = nn.Sequential(_convolution(in_channels, STEM_CHANNELS, 3), nn.BatchNorm2d(STEM_CHANNELS))
         self.stages = _stages(channels, bottleneck, shakes)
-        self.num_features = (STEM_CHANNELS + alpha) * (EXPANSION if bottleneck else 1)
-        self.final_activation = nn.Sequential(nn.BatchNorm2d(self.num_features), nn.ReLU(inplace=True))
-        self.pool = nn.AdaptiveAvgPool2d(1)
-        self.head = nn.Linear(self.num_features, num_classes)
+        num_features = (STEM_CHANNELS + alpha) * (EXPANSION if bottleneck else 1)
+        self.final_activation = nn.Sequential(nn.BatchNorm2d(num_features), nn.ReLU(inplace=True))
+        self.add_head(num_features, num_classes)
         add_drop_blocks(self.stages, drop_block)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialise as the authors' first (Lua) code does: He's normal over fan-out, and no bias in the head."""
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            elif isinstance(module, nn.BatchNorm2d):
-                module.reset_parameters()
-            elif isinstance(module, nn.Linear):
-                module.reset_parameters()
-                nn.init.zeros_(module.bias)
+        initialize(self, "fan_out", zero_head_bias=True)
 
     def forward_features(self, images: Tensor) -> Tensor:
         """(B, C, H, W) → the last spatial map, (B, num_features, ⌈H/4⌉, ⌈W/4⌉)."""
         features: Tensor = self.final_activation(self.stages(self.stem(images)))
         return features
-
-    def forward_head(self, features: Tensor) -> Tensor:
-        """The last spatial map → logits (B, K)."""
-        logits: Tensor = self.head(self.pool(features).flatten(1))
-        return logits
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.forward_head(self.forward_features(images))
 
 
 def _blocks_per_stage(depth: int, bottleneck: bool) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from saligraft import checks
+from saligraft.networks.base import PooledNetwork, initialize
 
 BLOCKS_PER_STAGE: dict[int, tuple[int, int, int, int]] = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 STAGE_WIDTHS = (1, 2, 4, 8)  # times `width`
@@ -43,7 +44,7 @@ class BasicBlock(nn.Module):
         return out
 
 
-class SmallImageResNet(nn.Module):
+class SmallImageResNet(PooledNetwork):
     """ResNet-depth for images of 32 to 64 px, (B, C, H, W) → logits (B, K).
 
     The last spatial map, given by `stages`, is 4×4 at 32 px and 8×8 at 64 px. `stem_stride=2` halves it, as PuzzleMix
@@ -58,33 +59,20 @@ class SmallImageResNet(nn.Module):
         checks.one_of("stem_stride", stem_stride, (1, 2))
         for name, value in (("num_classes", num_classes), ("in_channels", in_channels), ("width", width)):
             checks.whole_number(name, value, least=1)
-        self.num_features = STAGE_WIDTHS[-1] * width
+        num_features = STAGE_WIDTHS[-1] * width
         self.stem = _convolution_and_norm(in_channels, width, 3, stem_stride).append(nn.ReLU(inplace=True))
         self.stages = _stages(BLOCKS_PER_STAGE[depth], width)
-        self.pool = nn.AdaptiveAvgPool2d(1)
-        self.head = nn.Linear(self.num_features, num_classes)
+        self.add_head(num_features, num_classes)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialise as torchvision's ResNet does: He's normal over fan-out, and torch's default in the head."""
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            elif isinstance(module, nn.BatchNorm2d | nn.Linear):
-                module.reset_parameters()
+        initialize(self, "fan_out", zero_head_bias=False)
 
     def forward_features(self, images: Tensor) -> Tensor:
         """(B, C, H, W) → the last spatial map, (B, 8 · width, ⌈H/8⌉, ⌈W/8⌉), or half that with `stem_stride=2`."""
         features: Tensor = self.stages(self.stem(images))
         return features
-
-    def forward_head(self, features: Tensor) -> Tensor:
-        """The last spatial map → logits (B, K)."""
-        logits: Tensor = self.head(self.pool(features).flatten(1))
-        return logits
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.forward_head(self.forward_features(images))
 
 
 def _stages(blocks_per_stage: Sequence[int], width: int) -> nn.Sequential:

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from saligraft.networks.base import PooledNetwork, initialize
 from saligraft.networks.drop_blocks import add_drop_blocks
 
 STEM_CHANNELS = 16
@@ -48,7 +49,7 @@ class WideBlock(nn.Module):
         return out
 
 
-class WideResNet(nn.Module):
+class WideResNet(PooledNetwork):
     """WRN-depth-width for images of any size, (B, C, H, W) → logits (B, K).
 
     `final_activation` gives the last spatial map, the one that saliency is read from (paper §4.3). With `drop_block`,
@@ -71,38 +72,22 @@ class WideResNet(nn.Module):
             if value < 1:
                 raise ValueError(f"{name} must be >= 1, got {value}")
         blocks = (depth - CONVOLUTIONS_OUTSIDE_BLOCKS) // CONVOLUTIONS_PER_DEEPER_BLOCK
-        self.num_features = STAGE_CHANNELS[-1] * width
+        num_features = STAGE_CHANNELS[-1] * width
         self.stem = _convolution(in_channels, STEM_CHANNELS, 3)
         self.stages = nn.Sequential(*_stages(blocks, width, dropout))
-        self.final_activation = nn.Sequential(nn.BatchNorm2d(self.num_features), nn.ReLU(inplace=True))
-        self.pool = nn.AdaptiveAvgPool2d(1)
-        self.head = nn.Linear(self.num_features, num_classes)
+        self.final_activation = nn.Sequential(nn.BatchNorm2d(num_features), nn.ReLU(inplace=True))
+        self.add_head(num_features, num_classes)
         add_drop_blocks(self.stages, drop_block)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialise as the authors' code does: He's normal over fan-in, and no bias in the head."""
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_in", nonlinearity="relu")
-            elif isinstance(module, nn.BatchNorm2d):
-                module.reset_parameters()
-            elif isinstance(module, nn.Linear):
-                module.reset_parameters()
-                nn.init.zeros_(module.bias)
+        initialize(self, "fan_in", zero_head_bias=True)
 
     def forward_features(self, images: Tensor) -> Tensor:
         """(B, C, H, W) → the last spatial map, (B, 64k, ⌈H/4⌉, ⌈W/4⌉)."""
         features: Tensor = self.final_activation(self.stages(self.stem(images)))
         return features
-
-    def forward_head(self, features: Tensor) -> Tensor:
-        """The last spatial map → logits (B, K)."""
-        logits: Tensor = self.head(self.pool(features).flatten(1))
-        return logits
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.forward_head(self.forward_features(images))
 
 
 def _stages(blocks: int, width: int, dropout: float) -> Iterator[nn.Sequential]:

@@ -73,7 +73,7 @@ class NetworkSource(SaliencySource):
         """Logits and maps from one pass of the model as it stands."""
 
     def with_logits(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        if model is self.model:
+        if wrappers_of(model)[-1] is self.network:
             return self.training_pass(images, labels)
         return super().with_logits(model, images, labels)
 

@@ -24,7 +24,8 @@ from saligraft.saliency.token_maps import Grid, ImageShape, channels_first, imag
 
 SHOWN_NAMES = 12  # an error that lists every module of a large network hides its own first line
 COMPILE_THE_CAPTURE = (
-    "build the capture from the uncompiled model and compile that: torch.compile(SaliencyCapture(model))"
+    "build the capture from the uncompiled model and compile that, torch.compile(SaliencyCapture(model)); "
+    "a training step takes it as saliency_source"
 )
 
 

@@ -15,8 +15,7 @@ def resize_saliency(saliency: Tensor, grid: int) -> Tensor:
     products instead, because those ops would compile one graph per grid.
     """
     checks.saliency(saliency)
-    if grid < 1:
-        raise ValueError(f"grid must be >= 1, got {grid}")
+    checks.whole_number("grid", grid, least=1)
     saliency = checks.at_least_float32(saliency)
     height, width = saliency.shape[1:]
     rows = _resampling(height, grid, saliency)

@@ -37,9 +37,16 @@ class FeatureMap(NetworkSource):
     alone: ClassVar[Passes] = Passes(1, 0)
     shared: ClassVar[Passes] = Passes(0, 0)
 
-    def __init__(self, model: nn.Module, layer: str | nn.Module | None = None, mode: Mode = "eval") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        layer: str | nn.Module | None = None,
+        mode: Mode = "eval",
+        capture: nn.Module | None = None,
+    ) -> None:
+        """`capture` is one already made of the model, perhaps compiled; by default one is made here."""
         super().__init__(model, mode)
-        self.capture = SaliencyCapture(model, layer)
+        self.capture = SaliencyCapture(model, layer) if capture is None else capture
         # DDP would exchange buffers also in a pass that is to leave no trace.
         self._quiet = self.capture if self.network is model else SaliencyCapture(self.network, layer)
 
@@ -113,6 +120,9 @@ def saliency_source(
         raise ValueError("layer and options must not be given with a source that is already made")
     if isinstance(source, SaliencySource):
         return source
+    capture = source._modules.get("_orig_mod", source) if isinstance(source, nn.Module) else None
+    if isinstance(source, nn.Module) and isinstance(capture, SaliencyCapture):
+        return FeatureMap(capture.model, capture=source)
     if callable(source):
         return OwnFunction(source)
     expected = f"one of {', '.join(map(repr, SALIENCY_SOURCES))}, a SaliencySource or a function of the images"

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from saligraft import checks
-from saligraft.masks.salient import finite_maps, normalized
+from saligraft.masks.salient import normalized, usable_maps
 from saligraft.saliency.rescale import resize_saliency
 
 # The authors divide beta by the blocks a side and by this, so that one beta serves every block count.
@@ -63,7 +63,7 @@ class MaskEnergy(NamedTuple):
 def block_shares(saliency: Tensor, grid: int) -> Tensor:
     """Saliency (B, h, w) as each block's share of the whole, (B, g, g); a map that is not finite has no shares."""
     blocks = resize_saliency(saliency.detach(), grid)
-    blocks = torch.where(finite_maps(blocks)[:, None, None], blocks, 0.0)
+    blocks = torch.where(usable_maps(blocks)[:, None, None], blocks, 0.0)
     return normalized(blocks, "sum")
 
 
