@@ -82,7 +82,9 @@ def test_torchvision_refuses_other_channel_counts_and_names_a_way() -> None:
         ("resnet-50-small", "depth must be one of 10, 18, 34; got 50"),
         ("torchvision:resnet51", r'unknown network "torchvision:resnet51"; did you mean .*resnet50'),
         ("timm:convnext_tny", r'unknown network "timm:convnext_tny"; did you mean convnext_tiny'),
-        ("timm:zzzzzzzz", r"timm lists \d+ models"),
+        ("timm:zzzzzzzz", r"timm:zzzzzzzz\"; timm lists \d+ models"),
+        ("torchvision:vit", r"did you mean vit_.*\? torchvision lists \d+ models"),
+        ("timm:foo", r"did you mean \w+.*\? timm lists"),
     ],
 )
 def test_unknown_names_list_the_valid_ones(name: str, message: str) -> None:

@@ -148,5 +148,8 @@ def _check_model_name(name: str, model_name: str, valid: list[str]) -> None:
         return
     package = name.partition(":")[0]
     close = difflib.get_close_matches(model_name, valid, n=5, cutoff=0.5)
-    hint = f"; did you mean {', '.join(close)}?" if close else f"; {package} lists {len(valid)} models"
-    raise ValueError(f'unknown network "{name}"{hint}')
+    # A short name is like no other as a whole, yet may stand in some.
+    close = close or [other for other in valid if model_name and model_name.lower() in other][:5]
+    close = close or difflib.get_close_matches(model_name, valid, n=3, cutoff=0.2)
+    hint = f"did you mean {', '.join(close)}? " if close else ""
+    raise ValueError(f'unknown network "{name}"; {hint}{package} lists {len(valid)} models')
