@@ -78,6 +78,14 @@ def test_settings_reach_compositions_choices_and_sources(
     assert written in (tmp_path / "run" / "recipe.toml").read_text()
 
 
+def test_a_run_that_diverges_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["train", "shapes-wrn-10-2-saliency-grafting", *TINY, "--set", "optimizer.lr=1e30"]
+    assert run([*arguments, "--out", str(tmp_path / "run")]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("saligraft: error: training diverged in epoch 1 (")
+    assert last.endswith("): lower optimizer.lr")
+
+
 def test_a_choice_that_cannot_be_trained_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     changes = ["--set", "method.name=random-choice", "--set", "method.choices.augmix=1"]
     assert run(["train", "shapes-wrn-10-2", *changes]) == 2

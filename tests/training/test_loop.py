@@ -149,11 +149,35 @@ def test_drop_block_grows_with_the_steps_to_its_full_rate(tiny_table: dict[str, 
     assert rates == pytest.approx([0, 0.05, 0.1, 0.15])
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(tiny_table: dict[str, Any], tmp_path: Path) -> None:
-    recipe = make_recipe({**tiny_table, "optimizer": {"lr": 1e30, "momentum": 0.0}})
-    with pytest.raises(ValueError, match=r"training loss became (nan|inf) in epoch \d; a lower optimizer.lr"):
+@pytest.mark.parametrize("method", ["none", "saliency-grafting"])
+@pytest.mark.parametrize("batch_size", [16, 40])  # in two steps the loss shows it, in one only the test does
+def test_a_run_that_diverges_stops(method: str, batch_size: int, tiny_table: dict[str, Any], tmp_path: Path) -> None:
+    recipe = with_method({**tiny_table, "optimizer": {"lr": 1e30}}, method, batch_size=batch_size)
+    with pytest.raises(ValueError, match=r"training diverged in epoch 1 \((train|test) loss (nan|inf)\): lower optim"):
         quiet_train(recipe, tmp_path / "a")
+    assert load_recipe(tmp_path / "a" / "recipe.toml") == recipe
     assert not (tmp_path / "a" / "result.json").exists()
+
+
+def test_weights_that_are_not_finite_stop_the_run_whatever_the_losses(tiny_recipe: Recipe) -> None:
+    session = prepare(tiny_recipe, make_accelerator(tiny_recipe))
+    session.network.register_buffer("unused", torch.tensor([1.0, float("inf")]))
+    with pytest.raises(ValueError, match=r"training diverged in epoch 3 \(weights inf\)"):
+        run_epoch(session, 2, SilentReporter())
+
+
+def test_a_method_that_does_not_fit_the_images_leaves_an_earlier_run_alone(
+    tiny_table: dict[str, Any], tmp_path: Path
+) -> None:
+    quiet_train(with_method(tiny_table, "none", epochs=1), tmp_path / "a")
+    before = {file.name: file.read_bytes() for file in (tmp_path / "a").iterdir()}
+    table = {"name": "saliency-grafting", "options": {"grids": [4, 17]}}
+    recipe = make_recipe({**tiny_table, "method": table})
+    for folder in ("a", "b"):
+        with pytest.raises(ValueError, match=r"grids must not exceed the image \(16, 16\), got 17"):
+            quiet_train(recipe, tmp_path / folder, overwrite=True)
+    assert {file.name: file.read_bytes() for file in (tmp_path / "a").iterdir()} == before
+    assert not (tmp_path / "b").exists()
 
 
 def test_an_earlier_run_is_kept_unless_asked(tiny_recipe: Recipe, tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ SECTIONS: list[dict[str, Any]] = [
     {"name": "attentive-cutmix", "options": {"grid": "none"}},
     {"name": "puzzlemix", "options": {"transport_cost": None, "transport_grid": 8, "pixel_std": [0.2, 0.2, 0.3]}},
     {"name": "saliency-grafting", "saliency": {"name": "cam", "options": {"negative": "absolute"}}},
-    {"name": "saliency-grafting", "saliency": {"layer": "stages.1", "options": {"mode": "current"}}},
+    {"name": "saliency-grafting", "saliency": {"layer": "stages.1"}},
+    {"name": "attentive-cutmix", "saliency": {"layer": "stages.1", "options": {"mode": "current"}}},
 ]
 
 
@@ -130,7 +131,7 @@ def test_bottom_up_sources_see_pixels_as_before_normalisation() -> None:
 def test_layer_and_options_reach_the_source() -> None:
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 5, 3), torch.nn.ReLU())
     model.append(torch.nn.Flatten())
-    section = MethodSection(name="saliency-grafting", saliency={"layer": "1", "options": {"mode": "current"}})
+    section = MethodSection(name="attentive-cutmix", saliency={"layer": "1", "options": {"mode": "current"}})
     source = section.saliency.build(model, DATA)
     assert isinstance(source, FeatureMap)
     assert source.mode == "current"
@@ -163,7 +164,11 @@ def test_layer_and_options_reach_the_source() -> None:
         ({"name": "mixup", "saliency": {"name": "cam"}}, "saliency must be left out for method mixup"),
         ({"name": "mixup", "saliency": {"options": {"mode": "eval"}}}, "saliency must be left out for method mixup"),
         ({"name": "saliency-grafting", "saliency": {"name": "cma"}}, "unknown saliency source 'cma'; valid: feature-m"),
-        ({"name": "saliency-grafting", "saliency": {"options": {"x": 1}}}, "feature-map has no option 'x'; valid: mod"),
+        ({"name": "attentive-cutmix", "saliency": {"options": {"x": 1}}}, "feature-map has no option 'x'; valid: mod"),
+        (
+            {"name": "saliency-grafting", "saliency": {"options": {"mode": "eval"}}},
+            "feature-map in the training pass has no option 'mode'",
+        ),
         ({"name": "puzzlemix", "saliency": {"layer": "stem"}}, "looks at no layer, got 'stem'"),
     ],
 )

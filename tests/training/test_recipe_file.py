@@ -135,8 +135,8 @@ def test_overrides_reach_the_parts_of_compositions_and_choices(tmp_path: Path) -
     chosen = load_recipe(file, ["method.name=random-choice", *settings, "method.options.per=sample"]).method
     assert chosen.choices == {"mixup": 0.5, "cutmix": 0.5}
     assert (chosen.options["per"], chosen.options["cutmix"]["probability"]) == ("sample", 0.25)
-    inner = load_recipe(file, ["method.saliency.options.mode=current", "method.saliency.name=grad-cam"]).method
-    assert (inner.saliency.name, inner.saliency.options) == ("grad-cam", {"mode": "current"})
+    inner = load_recipe(file, ["method.saliency.options.over=max", "method.saliency.name=input-gradient"]).method
+    assert (inner.saliency.name, inner.saliency.options) == ("input-gradient", {"of": "loss", "over": "max"})
 
 
 def test_extends_says_only_what_differs(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The run folder: made once, never overwritten unasked."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ TIMING = EpochTiming(1, 2.0, 50.0, 0.5)
 
 
 def test_a_folder_holds_what_was_written(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "a" / "b")
+    folder = RunFolder.plan(tmp_path / "a" / "b")
     recipe = Recipe(title="x", seed=4)
     folder.start(recipe, torch.device("cpu"), processes=1)
     folder.add_epoch(METRICS, TIMING)
@@ -41,27 +42,41 @@ def test_a_folder_holds_what_was_written(tmp_path: Path) -> None:
 
 def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match="is not empty"):
-        RunFolder.create(tmp_path)
+    with pytest.raises(ValueError, match=r"is not empty: .*--overwrite"):
+        RunFolder.plan(tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_overwriting_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
     for name in ("notes.txt", "metrics.jsonl", "result.json"):
         (tmp_path / name).write_text("old")
-    RunFolder.create(tmp_path, overwrite=True)
-    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+    folder = RunFolder.plan(tmp_path, overwrite=True)
+    assert (tmp_path / "result.json").read_text() == "old"  # until the new run starts
+    folder.start(Recipe(), torch.device("cpu"), processes=1)
+    assert {file.name for file in tmp_path.iterdir()} == {"notes.txt", "recipe.toml", "timing.jsonl"}
+
+
+def test_all_files_have_the_permissions_of_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        folder = RunFolder.plan(tmp_path / "run")
+        folder.start(Recipe(), torch.device("cpu"), processes=1)
+        folder.finish({}, nn.Linear(2, 2))
+    finally:
+        after = os.umask(before)
+    assert after == 0o027
+    assert {file.stat().st_mode & 0o777 for file in folder.path.iterdir()} == {0o640}
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
     with pytest.raises(ValueError, match="run is a file"):
-        RunFolder.create(tmp_path / "run")
+        RunFolder.plan(tmp_path / "run")
 
 
 def test_a_number_that_json_cannot_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
-        RunFolder.create(tmp_path / "a").add_epoch(METRICS._replace(train_loss=float("nan")), TIMING)
+        RunFolder(tmp_path).add_epoch(METRICS._replace(train_loss=float("nan")), TIMING)
 
 
 def test_weights_that_are_missing_or_do_not_fit_are_named(tmp_path: Path) -> None:
@@ -72,6 +87,9 @@ def test_weights_that_are_missing_or_do_not_fit_are_named(tmp_path: Path) -> Non
         load_weights(tmp_path, nn.Linear(3, 3))
     with pytest.raises(ValueError, match="does not fit the recipe's network"):
         load_weights(tmp_path, nn.Sequential(nn.Linear(2, 2)))
+    RunFolder(tmp_path).finish({}, nn.Sequential(*(nn.Linear(2, 2) for _ in range(9))))
+    with pytest.raises(ValueError, match=r"size mismatch for 0\.weight: [^;\n]+ \(and 17 more\)$"):
+        load_weights(tmp_path, nn.Sequential(*(nn.Linear(3, 3) for _ in range(9))))
     (tmp_path / "model.safetensors").write_bytes(b"rubbish")
     with pytest.raises(ValueError, match=r"model.safetensors is damaged"):
         load_weights(tmp_path, nn.Linear(2, 2))

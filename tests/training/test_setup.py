@@ -12,7 +12,7 @@ from saligraft.strategies import FeatureMixingStep, ViewsStep
 from saligraft.training import Recipe, make_recipe
 from saligraft.training.accelerator import make_accelerator
 from saligraft.training.method_section import METHOD_NAMES
-from saligraft.training.setup import labelled_images, load_split, make_loader, make_network, make_step
+from saligraft.training.setup import check_method, labelled_images, load_split, make_loader, make_network, make_step
 
 
 def test_initial_weights_follow_from_the_seed_alone(tiny_recipe: Recipe) -> None:
@@ -59,6 +59,40 @@ def test_methods_get_the_step_they_need(name: str, tiny_table: dict[str, Any], g
     assert step.model is model
     assert step.warmup_steps == 5
     assert step.generator is generator
+
+
+@pytest.mark.parametrize("name", METHOD_NAMES)
+def test_checking_a_method_changes_nothing(name: str, tiny_table: dict[str, Any]) -> None:
+    recipe = make_recipe({**tiny_table, "method": {"name": name}})
+    data = load_split(recipe, "train")
+    network = make_network(recipe, data)
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+    check_method(recipe, network, data)
+    assert torch.equal(torch.rand(1), expected)
+    assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "puzzlemix", "options": {"grids": [2, 17]}},
+        {"name": "cutout+saliency-grafting", "options": {"saliency-grafting": {"grids": [4, 8, 17]}}},
+        {
+            "name": "random-choice",
+            "choices": {"mixup": 0.99, "saliency-grafting": 0.01},
+            "options": {"saliency-grafting": {"grids": [4, 8, 17]}},
+        },
+    ],
+)
+def test_every_grid_of_every_method_is_checked(method: dict[str, Any], tiny_table: dict[str, Any]) -> None:
+    recipe = make_recipe({**tiny_table, "method": method})
+    data = load_split(recipe, "train")
+    with pytest.raises(ValueError, match=r"must not exceed the image \(16, 16\), got 17"):
+        check_method(recipe, make_network(recipe, data), data)
 
 
 def test_saliencymix_looks_at_the_pixels_own_values(tiny_table: dict[str, Any], generator: torch.Generator) -> None:

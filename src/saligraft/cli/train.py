@@ -49,6 +49,8 @@ def train(
     [bold]saligraft train shapes-wrn-10-2 --set method.name=cutmix --set method.options.probability=0.5[/bold]
     another method, with an option of its own
 
+    [bold]saligraft train shapes-wrn-10-2 --set method.name=cutout+mixup[/bold]   two methods, one after the other
+
     [bold]saligraft train runs/short/recipe.toml --out runs/again[/bold]   a run once more, from its own recipe
 
     [bold]torchrun --nproc-per-node 2 -m saligraft train shapes-wrn-10-2[/bold]   two processes

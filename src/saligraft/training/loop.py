@@ -37,6 +37,7 @@ from saligraft.training.setup import (
     LAYERS,
     MIXING,
     TrainingStep,
+    check_method,
     in_memory_order,
     labelled_images,
     load_split,
@@ -77,11 +78,11 @@ def train(
         raise ValueError("training.trackers need a run folder to write to, got out=None")
     path = None if out is None else Path(out)
     accelerator = make_accelerator(recipe, track_in=path)
-    folder = RunFolder.create(path, overwrite=overwrite) if path and accelerator.is_main_process else None
+    folder = RunFolder.plan(path, overwrite=overwrite) if path and accelerator.is_main_process else None
     shown = (reporter or make_reporter()) if accelerator.is_main_process else SilentReporter()
     with _leaving_random_state_alone():
         session = prepare(recipe, accelerator)
-        if folder is not None:  # only now: a mistake in the data's settings leaves the folder empty
+        if folder is not None:  # only now: a mistake in the settings leaves an earlier run as it was
             folder.start(recipe, accelerator.device, accelerator.num_processes)
         metrics, timing = _run_epochs(session, folder, shown)
     parameters = sum(parameter.numel() for parameter in session.network.parameters())
@@ -104,6 +105,7 @@ def prepare(recipe: Recipe, accelerator: Accelerator) -> Session:
     """Load the data, build the network, and hand network and optimiser to Accelerate."""
     train_data, test_data = load_split(recipe, "train"), load_split(recipe, "test")
     network = make_network(recipe, train_data)
+    check_method(recipe, network, train_data)
     optimizer = build_optimizer(network, recipe.optimizer)
     with warnings.catch_warnings():
         # torch >= 2.15 renames the option that `make_accelerator` sets; Accelerate knows the old name alone
@@ -158,6 +160,8 @@ def run_epoch(session: Session, epoch: int, reporter: Reporter) -> tuple[EpochMe
     batches = labelled_images(session.recipe, session.test_loader)
     scores = evaluate(session.network, batches, session.accelerator)
     tested = time.perf_counter()
+    _check_converging(epoch, "test loss", scores.test_loss)
+    _check_converging(epoch, "weights", _sum_of_magnitudes(session.network))
     images = len(session.train_loader) * session.train_loader.batch_size * session.accelerator.num_processes
     seconds = trained - began
     return (
@@ -186,9 +190,19 @@ def train_epoch(session: Session, epoch: int, reporter: Reporter) -> tuple[float
         reporter.step()
     own = [float(torch.stack(losses).cpu().double().sum()), float(len(losses))]
     total, count = sum_over_processes(session.accelerator, own)
-    if not math.isfinite(total):
-        raise ValueError(f"the training loss became {total} in epoch {epoch + 1}; a lower optimizer.lr may help")
+    _check_converging(epoch, "train loss", total / count)
     return total / count, lr
+
+
+def _check_converging(epoch: int, name: str, value: float) -> None:
+    if not math.isfinite(value):
+        raise ValueError(f"training diverged in epoch {epoch + 1} ({name} {value}): lower optimizer.lr")
+
+
+def _sum_of_magnitudes(network: nn.Module) -> float:
+    """Finite if and only if all weights and running statistics are; float64 holds the sum of any finite float32."""
+    values = [value for value in network.state_dict().values() if value.is_floating_point()]
+    return float(sum(value.abs().sum(dtype=torch.float64) for value in values))
 
 
 def set_learning_rate(session: Session, epoch: float) -> float:

@@ -81,22 +81,24 @@ class SaliencySection(Section):
     layer: str | None = None
     """Module of the network whose features are looked at; by default the last spatial map is found."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Options of the source, such as mode; what is not given gets its default, mean and std are the data's."""
+    """Options of the source, such as of and over; what is not given gets its default, mean and std are the data's."""
 
-    @model_validator(mode="after")
-    def _complete_options(self) -> Self:
-        if self.name is None:  # the method names it, and then its options are looked at
-            return self
-        if self.name not in SALIENCY_SOURCES:
-            raise ValueError(f"unknown saliency source {self.name!r}; valid: {', '.join(SALIENCY_SOURCES)}")
-        accepted = _arguments(self.name)
+    def complete(self, own: str, *, in_training_pass: bool) -> Self:
+        """With its name, by default the method's own, and all options that have a meaning written out."""
+        name = self.name or own
+        if name not in SALIENCY_SOURCES:
+            raise ValueError(f"unknown saliency source {name!r}; valid: {', '.join(SALIENCY_SOURCES)}")
+        accepted = _arguments(name)
         if self.layer is not None and "layer" not in accepted:
-            raise ValueError(f"layer must be left out for {self.name}, which looks at no layer, got {self.layer!r}")
-        defaults = {name: p.default for name, p in accepted.items() if name not in ("model", "layer", "mean", "std")}
-        complete_options(self.options, defaults, f"saliency source {self.name}")
-        for name in [name for name, value in self.options.items() if value is None]:
-            del self.options[name]  # the default, which TOML cannot say
-        return self
+            raise ValueError(f"layer must be left out for {name}, which looks at no layer, got {self.layer!r}")
+        # A map that the training pass yields comes in that pass's mode.
+        others = ("model", "layer", "mean", "std", *(("mode",) if in_training_pass else ()))
+        defaults = {option: p.default for option, p in accepted.items() if option not in others}
+        options = dict(self.options)
+        owner = f"saliency source {name}" + (" in the training pass" if in_training_pass else "")
+        complete_options(options, defaults, owner)
+        given = {option: value for option, value in options.items() if value is not None}  # TOML has no null
+        return self.model_copy(update={"name": name, "options": given})
 
     def build(self, model: nn.Module, data: Normalization) -> SaliencySource:
         """The source, looking at `model` if it looks at any network; bottom-up ones undo the normalisation first."""
@@ -148,9 +150,9 @@ class MethodSection(Section):
         given = self.saliency
         if own is None and given != SaliencySection():
             raise ValueError(f"saliency must be left out for method {self.name}, which looks at none")
-        if own is not None and given.name is None:
-            named = SaliencySection(name=own, layer=given.layer, options=given.options)
-            object.__setattr__(self, "saliency", named)  # frozen for others
+        if own is not None:
+            complete = given.complete(own, in_training_pass=self.with_originals)
+            object.__setattr__(self, "saliency", complete)  # frozen for others
 
     @property
     def parts(self) -> tuple[str, ...]:

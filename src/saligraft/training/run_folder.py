@@ -32,19 +32,22 @@ class RunFolder:
         self.path = path
 
     @classmethod
-    def create(cls, path: Path, *, overwrite: bool = False) -> "RunFolder":
-        """Make the folder. One that holds anything is refused, or with `overwrite` loses its run's files."""
+    def plan(cls, path: Path, *, overwrite: bool = False) -> "RunFolder":
+        """Say where to write; a folder that holds anything is refused unless `overwrite`. Nothing is changed yet."""
         if path.exists() and not path.is_dir():
             raise ValueError(f"the run folder {path} is a file")
-        path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()) and not overwrite:
-            raise ValueError(f"the run folder {path} is not empty: choose another, or ask to overwrite it")
-        for name in RUN_FILES:
-            (path / name).unlink(missing_ok=True)
+        if path.exists() and any(path.iterdir()) and not overwrite:
+            raise ValueError(
+                f"the run folder {path} is not empty: choose another, or overwrite it "
+                "(--overwrite, in Python overwrite=True)"
+            )
         return cls(path)
 
     def start(self, recipe: Recipe, device: torch.device, processes: int) -> None:
-        """Write the complete recipe, and what machine this is."""
+        """Make the folder without an earlier run's files; write the complete recipe, and what machine this is."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        for name in RUN_FILES:
+            (self.path / name).unlink(missing_ok=True)
         (self.path / RECIPE).write_text(dump_recipe(recipe), encoding="utf-8")
         self._append(TIMING, {"machine": machine_facts(device, processes)})
 
@@ -55,6 +58,7 @@ class RunFolder:
     def finish(self, summary: Mapping[str, Any], network: nn.Module) -> None:
         """Write the network, then the result: where result.json stands, the run is whole."""
         save_model(network, str(self.path / MODEL))
+        (self.path / MODEL).chmod(0o666 & ~_umask())  # safetensors writes for the owner alone
         text = json.dumps(summary, indent=2, allow_nan=False)
         (self.path / RESULT).write_text(text + "\n", encoding="utf-8")
 
@@ -73,7 +77,22 @@ def load_weights(folder: Path, network: nn.Module) -> None:
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     except RuntimeError as error:
-        raise ValueError(f"{path} does not fit the recipe's network: {error}") from error
+        raise ValueError(f"{path} does not fit the recipe's network: {_first_of(str(error))}") from error
+
+
+def _first_of(complaints: str) -> str:
+    """The first of torch's indented complaints about weights, and how many more there are."""
+    _, *each = [line.strip() for line in complaints.splitlines()]
+    if not each:
+        return complaints
+    return each[0].rstrip(".") + (f" (and {len(each) - 1} more)" if len(each) > 1 else "")
+
+
+def _umask() -> int:
+    """The permissions that new files do not get; it can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def machine_facts(device: torch.device, processes: int) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The parts of a run, built from its recipe: data, loaders, network, training step."""
 
+import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import torch
@@ -12,9 +13,12 @@ from saligraft import data as datasets
 from saligraft.data import ImageData, InMemoryLoader
 from saligraft.draws import key
 from saligraft.losses import mixed_cross_entropy
+from saligraft.methods import BatchMixer, Compose, ImageTransform, PuzzleMix, RandomChoice, SaliencyGrafting
+from saligraft.methods.kinds import StepStrategy
 from saligraft.networks import build_network
+from saligraft.saliency.base import without_trace
 from saligraft.step import GraftingStep, MixingStep
-from saligraft.strategies import FeatureMixingStep, ViewsStep, training_step
+from saligraft.strategies import FeatureMixingStep, Method, ViewsStep, training_step
 from saligraft.training.method_section import Normalization
 from saligraft.training.recipe import Recipe
 
@@ -68,6 +72,41 @@ def make_step(
     if recipe.method.with_originals:
         options["copies"] = recipe.training.copies
     return cast(TrainingStep, training_step(model, recipe.method.build(normalization), **options))
+
+
+def check_method(recipe: Recipe, network: nn.Module, data: ImageData) -> None:
+    """Mix a batch of noise of the data's size, with every grid of every method: what does not fit fails here.
+
+    Nothing of the network or of the caller's random state changes.
+    """
+    images = torch.rand((2, *data.images.shape[1:]), generator=torch.Generator().manual_seed(0))
+    labels = torch.zeros(2, dtype=torch.int64)
+    saliency = torch.ones(2, 4, 4)
+    with torch.random.fork_rng():
+        for method in _single_methods(recipe.method.build(Normalization(data.mean, data.std))):
+            if isinstance(method, BatchMixer):
+                method(images, labels, saliency if method.needs_saliency else None)
+            elif isinstance(method, ImageTransform):
+                method(images)
+            elif isinstance(method, StepStrategy):
+                method.views(images)
+            else:
+                quiet = without_trace(network, images, "eval")
+                with torch.no_grad(), quiet, method.mixing(network, images, labels) as mixed:
+                    network(mixed.images)
+
+
+def _single_methods(methods: Iterable[Method]) -> Iterator[Method]:
+    """The methods that compositions and choices are made of, each once per grid it may draw."""
+    for method in methods:
+        if isinstance(method, Compose):
+            yield from _single_methods(method.parts)
+        elif isinstance(method, RandomChoice):
+            yield from _single_methods(method.methods)
+        elif isinstance(method, SaliencyGrafting | PuzzleMix):
+            yield from (dataclasses.replace(method, grids=(grid,)) for grid in method.grids)
+        else:
+            yield method
 
 
 def labelled_images(recipe: Recipe, loader: InMemoryLoader) -> Iterator[tuple[Tensor, Tensor]]:
