@@ -1,4 +1,4 @@
-"""The kind "batch mixer": draw on the host, then apply; what all of its members share."""
+"""The kind "batch mixer": draw on the host, then apply; what all methods, and what all of this kind, share."""
 
 from __future__ import annotations
 
@@ -16,19 +16,33 @@ Draws = TypeVar("Draws")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchMixer(ABC, Generic[Draws]):
+class Applied:
+    """What every kind has: how often it is applied, and whether each sample has draws of its own."""
+
+    probability: float = 1.0  # of being applied; a sample that is passed over is left as it was
+    per: draws.Per = "sample"  # whether draws and that coin are made for each sample or once per batch
+
+    def __post_init__(self) -> None:
+        checks.probability("probability", self.probability)
+        checks.one_of("per", self.per, get_args(draws.Per))
+
+    def _count(self, images: Tensor) -> int:
+        """How many draws a batch needs."""
+        return len(images) if self.per == "sample" else 1
+
+    def _coins(self, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        """True where the method is applied, (B,) on the host."""
+        coins = torch.rand(self._count(images), generator=generator) < self.probability
+        return coins.expand(len(images))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchMixer(Applied, ABC, Generic[Draws]):
     """Mixes each image of a batch with another one of it: ``method(images, labels, saliency) -> MixedBatch``."""
 
     needs_saliency: ClassVar[bool] = False
     saliency_source: ClassVar[str] = "feature-map"  # where the map comes from by its authors' word
     with_originals: ClassVar[bool] = False  # whether the originals are trained on too, or the mixed images alone
-
-    probability: float = 1.0  # of being applied; a sample that is passed over is left as it was
-    per: draws.Per = "sample"  # whether ratio, box and that coin are drawn for each sample or once per batch
-
-    def __post_init__(self) -> None:
-        checks.probability("probability", self.probability)
-        checks.one_of("per", self.per, get_args(draws.Per))
 
     @property
     def moves_pixels(self) -> bool:
@@ -70,8 +84,7 @@ class BatchMixer(ABC, Generic[Draws]):
 
     def draw_ratio(self, images: Tensor, alpha: float, generator: torch.Generator | None) -> Tensor:
         """λ ~ Beta(alpha, alpha), (B,) on the host: one per sample, or one for all."""
-        count = len(images) if self.per == "sample" else 1
-        return draws.beta(alpha, count, generator=generator).expand(len(images))
+        return draws.beta(alpha, self._count(images), generator=generator).expand(len(images))
 
 
 def check_batch(images: Tensor, labels: Tensor, partner: Tensor | None = None) -> None:

@@ -49,8 +49,7 @@ class CutMix(BatchMixer[CutMixDraws]):
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> CutMixDraws:
         partner = self.draw_partners(images, generator)
         height, width = images.shape[2:]
-        count = len(images) if self.per == "sample" else 1
-        ratio = self.draw_ratio(images, self.alpha, generator)[:count]
+        ratio = self.draw_ratio(images, self.alpha, generator)[: self._count(images)]
         box = draws.boxes(ratio, height, width, generator=generator).expand(len(images), 4)
         return CutMixDraws(partner, draws.to_device(box, images.device))
 

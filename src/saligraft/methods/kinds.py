@@ -6,40 +6,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Generic, TypeVar, get_args
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from saligraft import checks, draws
+from saligraft import checks
 from saligraft.batch import MixedBatch
+from saligraft.methods.base import Applied
 
 Draws = TypeVar("Draws")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Applied:
-    """What every kind has: how often it is applied, and whether each sample has draws of its own."""
-
-    probability: float = 1.0  # of being applied; a sample that is passed over is left as it was
-    per: draws.Per = "sample"  # whether draws and that coin are made for each sample or once per batch
-
-    def __post_init__(self) -> None:
-        checks.probability("probability", self.probability)
-        checks.one_of("per", self.per, get_args(draws.Per))
-
-    def _count(self, images: Tensor) -> int:
-        """How many draws a batch needs."""
-        return len(images) if self.per == "sample" else 1
-
-    def _coins(self, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        """True where the method is applied, (B,) on the host."""
-        coins = torch.rand(self._count(images), generator=generator) < self.probability
-        return coins.expand(len(images))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageTransform(_Applied, ABC, Generic[Draws]):
+class ImageTransform(Applied, ABC, Generic[Draws]):
     """Changes images and leaves their labels alone: ``transform(images) -> images``, both (B, C, H, W)."""
 
     @abstractmethod
@@ -57,7 +37,7 @@ class ImageTransform(_Applied, ABC, Generic[Draws]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeatureMixer(_Applied, ABC):
+class FeatureMixer(Applied, ABC):
     """Mixes what a network makes of the images, inside the network: a context around one forward pass."""
 
     @abstractmethod
@@ -68,7 +48,7 @@ class FeatureMixer(_Applied, ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepStrategy(_Applied, ABC):
+class StepStrategy(Applied, ABC):
     """Trains on several views of each image with a loss of its own."""
 
     @abstractmethod
