@@ -8,6 +8,7 @@ from tests.reports.pages import assert_self_contained
 
 from saligraft.cli import run
 from saligraft.training import make_recipe
+from saligraft.training.method_section import KINDS
 
 
 def show(out: Path, *arguments: str) -> int:
@@ -45,9 +46,52 @@ def test_another_method_without_saliency(tmp_path: Path) -> None:
     assert "Saliency S" not in page.text
 
 
+@pytest.mark.slow
+def test_every_method_on_the_same_pairs(tmp_path: Path, capsys) -> None:
+    arguments = ("--methods", "all", "--network", "wrn-10-1", "--rows", "2", "--pictures", str(tmp_path / "cards"))
+    assert show(tmp_path, *arguments) == 0
+    printed = capsys.readouterr().out.split()
+    assert printed[:2] == [str(tmp_path / name) for name in ("methods.png", "methods.html")]
+    names = [name for kind in KINDS.values() for name in kind] + ["saliency-grafting-top-k"]
+    assert {Path(path).name for path in printed[2:]} == {f"{name}.png" for name in names}
+    for path in (printed[0], *printed[2:]):
+        with Image.open(path) as picture:
+            picture.load()
+    page = assert_self_contained((tmp_path / "methods.html").read_text(encoding="utf-8"))
+    assert len(page.with_class("compared")) == 2
+    assert "Not shown" not in page.text
+    for title in (
+        "Saliency Grafting",
+        "Grafting, top-k",
+        "Manifold Mixup",
+        "Cutout",
+        "AugMix",
+        "PuzzleMix",
+        "untrained",
+    ):
+        assert title in page.text
+
+
+def test_some_methods_on_own_files(tmp_path: Path) -> None:
+    files = [str(tmp_path / name) for name in ("cat.jpg", "dog.png")]
+    for file in files:
+        Image.effect_noise((60, 40), 80).convert("RGB").save(file)
+    arguments = ("--methods", "mixup,saliency-grafting", "--network", "wrn-10-1", "--size", "48")
+    assert show(tmp_path, "--images", *files, *arguments) == 0
+    page = assert_self_contained((tmp_path / "methods.html").read_text(encoding="utf-8"))
+    assert len(page.with_class("compared")) == 2  # two files make no more pairs
+    assert "CutMix" not in page.text
+    assert "48×48 pixels" in page.text
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--methods", "mixup,mixdown"], "'saliency-grafting', "),
+        (["--methods", "all", "--method", "mixup"], "--method must be left out with --methods"),
+        (["--methods", "all", "--grid", "4"], "--grid must be left out with --methods"),
+        (["--methods", "all", "--rows", "0"], "--rows must be >= 1, got 0"),
+        (["--pictures", "folder"], "--pictures must be left out without --methods"),
         (["--method", "mixdown"], "saliency-grafting"),
         (["--data", "cifar1000"], "shapes"),
         (["--method", "cutmix", "--grid", "4"], "--grid must be left out for method cutmix"),

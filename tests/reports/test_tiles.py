@@ -78,3 +78,14 @@ def test_data_uri_opens_as_the_same_picture() -> None:
     assert uri.startswith("data:image/png;base64,")
     opened = Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2])))
     assert np.array_equal(np.asarray(opened), picture)
+
+
+def test_plain_heat_is_brightest_at_the_peak_and_dark_where_flat() -> None:
+    values = torch.zeros(4, 4)
+    values[1, 2] = 3.0
+    picture = tiles.plain_heat(values)
+    factor = picture.shape[0] // 4
+    assert picture.shape == (4 * factor, 4 * factor, 3)
+    brightness = picture.astype(int).sum(-1)
+    assert (brightness[factor : 2 * factor, 2 * factor : 3 * factor] == brightness.max()).all()
+    assert (tiles.plain_heat(torch.zeros(4, 4)).astype(int).sum(-1) == brightness.min()).all()

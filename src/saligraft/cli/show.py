@@ -1,4 +1,4 @@
-"""`saligraft show`: a gallery of mixed pairs, as PNG and as page."""
+"""`saligraft show`: a gallery of mixed pairs, or every method on the same pairs, as PNG and as page."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,9 +8,13 @@ import typer
 if TYPE_CHECKING:
     from saligraft.data import ImageData
     from saligraft.experiments.show import Lens
+    from saligraft.reports.comparison import ComparedPair
     from saligraft.reports.gallery import GalleryRow, Mixer
+    from saligraft.reports.page import Section
 
 SIZE_OF_FILES = 160  # pixels of a user's own pictures: their detail stays, and the page stays small
+METHOD = "saliency-grafting"
+ROWS, ROWS_OF_METHODS = 6, 4
 FEWEST_CLASSES = 10  # of a data set that is rendered to order
 
 
@@ -20,15 +24,19 @@ def show(
         list[Path] | None, typer.Option(metavar="FILE...", help="The same, as an option: --images a.jpg b.png")
     ] = None,
     data: Annotated[str | None, typer.Option(help="A data set of `saligraft list data`; shapes unless said.")] = None,
-    method: Annotated[str, typer.Option(help="A method of `saligraft list methods`.")] = "saliency-grafting",
+    method: Annotated[str | None, typer.Option(help="A method that mixes batches.", show_default=METHOD)] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Several on the same pairs: all, or names with commas between them.")
+    ] = None,
     network: Annotated[str | None, typer.Option(help="Look through this network, untrained.")] = None,
     run: Annotated[Path | None, typer.Option(help="Look through the trained network of this run folder.")] = None,
     grid: Annotated[int | None, typer.Option(help="Cells a side; otherwise each row draws one of 4 and 8.")] = None,
     temperature: Annotated[float | None, typer.Option(help="T of Eq. 3: smaller selects fewer cells.")] = None,
     size: Annotated[int | None, typer.Option(help="Pixels a side of the pictures: 32 of shapes, 160 of files.")] = None,
-    rows: Annotated[int, typer.Option(help="Pairs to show.")] = 6,
+    rows: Annotated[int | None, typer.Option(help="Pairs to show.", show_default="6; 4 with --methods")] = None,
     seed: Annotated[int, typer.Option(help="Seed of images, pairs and cells.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder for gallery.png and gallery.html.")] = Path("runs/show"),
+    pictures: Annotated[Path | None, typer.Option(help="With --methods: a folder for one PNG per method.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for gallery.* or methods.*, PNG and page.")] = Path("runs/show"),
 ) -> None:
     """Show what a method does to pairs of images, as a picture and as one self-contained page.
 
@@ -46,22 +54,52 @@ def show(
     [bold]saligraft show --grid 4 --temperature 0.05[/bold]   coarse cells, few of them salient
 
     [bold]saligraft show --method cutmix --out runs/show-cutmix[/bold]   another method
+
+    [bold]saligraft show --methods all[/bold]   every method on the same pairs, on one page
+
+    [bold]saligraft show --methods cutmix,puzzlemix,saliency-grafting --images photos/[/bold]   some of them, on yours
     """
     chosen = [*(images or []), *(files or [])]
     if chosen and data:
         raise ValueError(f"give image files or --data, not both: got {chosen[0]} and --data {data}")
     if network and run:
         raise ValueError(f"give --network or --run, not both: got --network {network} and --run {run}")
-    if rows < 1:
+    if rows is not None and rows < 1:
         raise ValueError(f"--rows must be >= 1, got {rows}")
-    mixer = build_method(method, grid, temperature)
+    if methods is None and pictures is not None:
+        raise ValueError(f"--pictures must be left out without --methods, got {pictures}")
+    if methods is not None:
+        _refuse_beside_methods({"--method": method, "--grid": grid, "--temperature": temperature})
+        names = _chosen(methods)
+    else:
+        mixer = build_method(method or METHOD, grid, temperature)
     pool = _pool(chosen, data or "shapes", size, seed)
     lens = _lens(network, run, pool, out, seed)
-    from saligraft.experiments.show import draw_gallery
+    if methods is not None:
+        from saligraft.experiments.show_methods import ALL, compare
 
-    drawn = draw_gallery(mixer, lens, pool, count=rows, seed=seed)
-    for path in write_gallery(out, method, drawn, lens, pool):
+        count = rows or ROWS_OF_METHODS
+        pairs = compare(names, lens, pool, count=count, seed=seed, lenient=methods.strip() == ALL)
+        written = write_comparison(out, pairs, lens, pool, pictures)
+    else:
+        from saligraft.experiments.show import draw_gallery
+
+        drawn = draw_gallery(mixer, lens, pool, count=rows or ROWS, seed=seed)
+        written = write_gallery(out, method or METHOD, drawn, lens, pool)
+    for path in written:
         print(path)
+
+
+def _chosen(words: str) -> tuple[str, ...]:
+    from saligraft.experiments.show_methods import chosen_methods
+
+    return chosen_methods(words)
+
+
+def _refuse_beside_methods(options: dict[str, object]) -> None:
+    for flag, value in options.items():
+        if value is not None:
+            raise ValueError(f"{flag} must be left out with --methods, which shows each by its defaults, got {value}")
 
 
 def build_method(name: str, grid: int | None, temperature: float | None) -> "Mixer":
@@ -115,9 +153,42 @@ def _lens(network: str | None, run: Path | None, pool: "ImageData", out: Path, s
     return quick_network(out / "network")
 
 
-def write_gallery(
-    out: Path, method: str, rows: "list[GalleryRow]", lens: "Lens", pool: "ImageData"
-) -> tuple[Path, Path]:
+def _facts_section(lens: "Lens", pool: "ImageData") -> "Section":
+    from saligraft.reports import page
+
+    height, width = pool.images.shape[-2:]
+    facts = {"Images": f"{len(pool)} of {pool.name}, {height}×{width} pixels", "Saliency": lens.describe()}
+    if lens.classes != pool.classes:
+        facts["Classes"] = "the network knows others: gradients are those of the class it takes an image for"
+    return page.Section(title="How it was made", body=page.facts_html({**facts, **page.versions()}))
+
+
+def write_comparison(
+    out: Path, pairs: "list[ComparedPair]", lens: "Lens", pool: "ImageData", pictures: Path | None = None
+) -> list[Path]:
+    """Write methods.png and methods.html, and one PNG per method into `pictures`; give back their paths."""
+    from html import escape
+
+    from saligraft.experiments.show_methods import purposes
+    from saligraft.reports import methods_figure, page
+    from saligraft.reports.methods_page import comparison_section
+
+    lead = (
+        f"Pairs from <b>{escape(pool.name)}</b>, each given to every method. "
+        f"Where a network is asked, it is {escape(lens.describe())}."
+    )
+    meaning = purposes([method.name for method in pairs[0].methods])
+    words = page.Section(title="In words", body=page.facts_html(meaning))
+    sections = [comparison_section(pairs), words, _facts_section(lens, pool)]
+    html = page.page_html("What each method makes of a pair", lead, sections, kicker="saligraft show")
+    written = [methods_figure.save_comparison(pairs, out / "methods.png"), page.write_page(out / "methods.html", html)]
+    if pictures is not None:
+        shown = [method.name for method in pairs[0].methods if method.samples]
+        written += [methods_figure.save_method(pairs, name, pictures / f"{name}.png") for name in shown]
+    return written
+
+
+def write_gallery(out: Path, method: str, rows: "list[GalleryRow]", lens: "Lens", pool: "ImageData") -> list[Path]:
     """Write gallery.png and gallery.html and give back their paths."""
     from html import escape
 
@@ -128,11 +199,9 @@ def write_gallery(
     sections = [page.gallery_section(rows, page.gallery_legend(rows), title="The pairs")]
     if rows[0].salient is not None:
         sections.insert(0, page.steps_section(most_telling(rows)))
-    height, width = pool.images.shape[-2:]
-    facts = {"Images": f"{len(pool)} of {pool.name}, {height}×{width} pixels", "Saliency": lens.describe()}
-    sections.append(page.Section(title="How it was made", body=page.facts_html({**facts, **page.versions()})))
+    sections.append(_facts_section(lens, pool))
     lead = f"Pairs from <b>{escape(pool.name)}</b>."
     if rows[0].source_saliency is not None:
         lead += f" The saliency is that of {escape(lens.describe())}."
     html = page.page_html(f"{method_title(method)}, pair by pair", lead, sections, kicker="saligraft show")
-    return figure.save_gallery(rows, out / "gallery.png"), page.write_page(out / "gallery.html", html)
+    return [figure.save_gallery(rows, out / "gallery.png"), page.write_page(out / "gallery.html", html)]

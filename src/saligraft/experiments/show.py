@@ -5,7 +5,8 @@ is said, trained on `shapes` in about half a minute. The page says which.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from saligraft.data import ImageData
 from saligraft.draws import key
 from saligraft.networks import build_network
 from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows
-from saligraft.saliency.capture import SaliencyCapture
+from saligraft.saliency import saliency_source
+from saligraft.saliency.capture import logits_of
 from saligraft.training import Recipe, load_recipe, train
 from saligraft.training.run_folder import MODEL, RECIPE, RESULT, load_weights
 from saligraft.training.setup import load_split, make_network
@@ -37,6 +39,7 @@ class Lens:
     std: tuple[float, ...]
     size: tuple[int, int] | None  # height and width it was trained at; None: as the images come
     origin: str
+    classes: tuple[str, ...] = ()  # what its logits stand for
 
     def describe(self) -> str:
         """The line for the page: where the network comes from, and at what size it looks."""
@@ -44,19 +47,34 @@ class Lens:
             return self.origin
         return f"{self.origin}; it looks at {self.size[0]}×{self.size[1]} pixels"
 
-    def saliency(self, images: Tensor) -> Tensor:
-        """Maps (B,h,w) of images (B,C,H,W) in [0,1], in evaluation mode; the images' own size does not matter."""
+    def view(self, images: Tensor) -> Tensor:
+        """Images (B,C,H,W) in [0,1] as the network expects them: its size, and normalised."""
         if self.size is not None and tuple(images.shape[-2:]) != self.size:
             images = F.interpolate(images, self.size, mode="bilinear", antialias=True, align_corners=False)
         mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
+        return (images - mean) / std
+
+    def saliency(self, images: Tensor, source: str = "feature-map", labels: Tensor | None = None) -> Tensor:
+        """Maps (B,h,w) of images (B,C,H,W) in [0,1], in evaluation mode; the images' own size does not matter."""
+        return saliency_source(source, self.network)(self.view(images), labels)
+
+    def labels_of(self, images: Tensor, labels: Tensor, classes: tuple[str, ...]) -> Tensor:
+        """The labels, if they count the network's own classes; otherwise the class it takes each image for."""
+        if classes == self.classes:
+            return labels
+        with self.looking():
+            return logits_of(self.network(self.view(images))).argmax(1)
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """The network in evaluation mode, without gradients; afterwards in the mode it was in."""
         training = self.network.training
         self.network.eval()
         try:
             with torch.no_grad():
-                maps: Tensor = SaliencyCapture(self.network)((images - mean) / std)[1]
+                yield
         finally:
             self.network.train(training)
-        return maps
 
 
 def choose(data: ImageData, count: int, seed: int) -> ImageData:
@@ -68,7 +86,10 @@ def choose(data: ImageData, count: int, seed: int) -> ImageData:
 def draw_gallery(method: Mixer, lens: Lens, pool: ImageData, *, count: int, seed: int) -> list[GalleryRow]:
     """Rows of pairs of the pool's images, each pair mixed by the method with the lens's saliency."""
     images = pool.images.float() / 255
-    saliency = lens.saliency(images) if getattr(method, "needs_saliency", False) else None
+    saliency = None
+    if getattr(method, "needs_saliency", False):
+        labels = lens.labels_of(images, pool.labels, pool.classes)
+        saliency = lens.saliency(images, getattr(method, "saliency_source", "feature-map"), labels)
     return draw_rows(method, images, pool.labels, pool.classes, saliency=saliency, count=count, seed=seed)
 
 
@@ -82,7 +103,7 @@ def network_of_run(folder: Path) -> Lens:
     load_weights(folder, network)
     origin = f"{recipe.network.name}, trained for {recipe.training.epochs} epochs on {recipe.data.name} ({folder})"
     size = (data.images.shape[2], data.images.shape[3])
-    return Lens(network=network, mean=data.mean, std=data.std, size=size, origin=origin)
+    return Lens(network=network, mean=data.mean, std=data.std, size=size, origin=origin, classes=data.classes)
 
 
 def untrained_network(name: str, data: ImageData, seed: int) -> Lens:
@@ -91,7 +112,7 @@ def untrained_network(name: str, data: ImageData, seed: int) -> Lens:
         torch.manual_seed(seed)
         network = build_network(name, max(data.num_classes, 2), in_channels=data.images.shape[1])
     origin = f"{name} with random weights: untrained, so its map follows contrast rather than objects"
-    return Lens(network=network, mean=data.mean, std=data.std, size=None, origin=origin)
+    return Lens(network=network, mean=data.mean, std=data.std, size=None, origin=origin, classes=data.classes)
 
 
 def quick_network(folder: Path, seed: int = 0) -> Lens:
@@ -105,7 +126,7 @@ def quick_network(folder: Path, seed: int = 0) -> Lens:
         f"{recipe.network.name}, trained for this picture alone: {QUICK_EPOCHS} epochs on shapes, seed {seed} "
         f"(kept in {folder})"
     )
-    return Lens(network=lens.network, mean=lens.mean, std=lens.std, size=lens.size, origin=origin)
+    return replace(lens, origin=origin)
 
 
 def quick_recipe(seed: int) -> Recipe:

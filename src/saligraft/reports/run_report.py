@@ -1,4 +1,4 @@
-"""The page of a single run: its result, its learning curve, its recipe."""
+"""The page of a single run: its result, its learning curve, pictures, its recipe."""
 
 import json
 import tomllib
@@ -21,8 +21,8 @@ METHOD_TITLES = {
 }
 
 
-def write_run_report(run_folder: str | Path) -> Path:
-    """Write `report.html` into a run folder from what stands there, and give back its path."""
+def write_run_report(run_folder: str | Path, pictures: Section | None = None) -> Path:
+    """Write `report.html` into a run folder from what stands there and pictures; give back its path."""
     folder = Path(run_folder)
     result = json.loads(_read(folder, "result.json"))
     metrics = read_lines(folder / "metrics.jsonl")
@@ -31,6 +31,7 @@ def write_run_report(run_folder: str | Path) -> Path:
     sections = [
         Section(title="Result", body=html_table(_result_table(result))),
         Section(title="Learning curve", body=_curves(metrics), intro="After every epoch, on all test images."),
+        *([] if pictures is None else [pictures]),
         Section(title="How it was run", body=facts_html(_facts(folder, result), {"recipe.toml": recipe})),
     ]
     lead = (

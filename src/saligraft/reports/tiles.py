@@ -57,10 +57,18 @@ def heat(image: Tensor, saliency: Tensor, covered: Tensor | None = None) -> Pict
     grey = base.mean(2, keepdims=True)
     colour = np.asarray(matplotlib.colormaps["inferno"](level)[..., :3]) * 255
     blend = 0.30 * grey + 0.70 * colour
-    _draw_grid(blend, saliency.shape[-2:], height, width, strength=0.22)
+    if max(saliency.shape[-2:]) <= FINEST_GRID:
+        _draw_grid(blend, saliency.shape[-2:], height, width, strength=0.22)
     if covered is not None:
         _hatch(blend, enlarge(spread(covered, height, width)) > 0.5)
     return _bytes(blend)
+
+
+def plain_heat(values: Tensor) -> Picture:
+    """A map (h,w) >= 0 by itself as heat, scaled to its peak: of features, which lie over no picture."""
+    peak = float(values.max())
+    scaled = (values / peak if peak > 0 else torch.zeros_like(values)).detach().float().cpu().numpy()
+    return enlarge(_bytes(np.asarray(matplotlib.colormaps["inferno"](scaled)[..., :3]) * 255))
 
 
 def chosen_cells(image: Tensor, chosen: Tensor, among: Tensor | None = None) -> Picture:

@@ -1,0 +1,295 @@
+"""Every method on the same pairs, in the manner of the paper's Figure 1.
+
+Each pair is a batch of two, source first, whose partners are pinned: draw, then apply. Images are normalised as in
+training, so that Cutout's zero is the mean colour; each method sees the saliency that its authors take.
+Shapes: C channels, H W pixels, h w cells of a map.
+"""
+
+import sys
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from saligraft.checks import one_of
+from saligraft.data import ImageData
+from saligraft.draws import key
+from saligraft.experiments.show import Lens
+from saligraft.feature_hooks import changed_output
+from saligraft.feature_layers import INPUT
+from saligraft.grafting import pixel_area
+from saligraft.methods import (
+    FEATURE_MIXERS,
+    IMAGE_TRANSFORMS,
+    METHODS,
+    STEP_STRATEGIES,
+    BatchMixer,
+    ManifoldMixup,
+    SaliencyGrafting,
+    mix_features,
+)
+from saligraft.reports import tiles
+from saligraft.reports.comparison import ComparedPair, MethodSamples, Sample
+from saligraft.reports.run_report import method_title
+from saligraft.saliency import SaliencyCapture, fine_grained_saliency, resize_saliency
+
+ALL = "all"
+TOP_K = "saliency-grafting-top-k"  # the ablation of §5.4: always the k most salient cells, labels by area
+FINE_GRAINED = "fine-grained"
+TYPICAL_RATIO = 0.5  # the mean of λ, for methods of which one result is shown
+SPARE_DRAWS = 8  # tries per result to find a draw that shows something of both images
+CUTOUT_SHARE = 0.5  # 16 of CIFAR's 32 pixels, whatever the size of the images shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Showing:
+    """How a method stands on the page: how many results, and a line on what changes from one to the next."""
+
+    results: int = 1
+    note: str = ""
+    title: str = ""
+    typical_ratio: bool = False  # λ is its mean instead of drawn
+
+
+# In the order of the page: results fill rows of eight, the pair's own four pictures first.
+SHOWINGS: dict[str, Showing] = {
+    "saliency-grafting": Showing(results=4, note="drawn anew each time, label by what stays visible"),
+    TOP_K: Showing(title="Grafting, top-k", note="always these cells"),
+    "attentive-cutmix": Showing(note="always these cells"),
+    "saliencymix": Showing(note="always this centre", typical_ratio=True),
+    "puzzlemix": Showing(note="optimal for λ = ½", typical_ratio=True),
+    "cutmix": Showing(results=3, note="a box drawn anywhere, label by its area"),
+    "mixup": Showing(note="a ratio drawn"),
+    "manifold-mixup": Showing(results=3, note="blends features inside the network, at a drawn layer"),
+    "cutout": Showing(results=2, note="a square drawn, of the source alone"),
+    "augmix": Showing(results=3, note="three views of the source, one label"),
+}
+SALIENCY_NAMES = {
+    "feature-map": "feature map",
+    "input-gradient": "input gradient",
+    FINE_GRAINED: "fine-grained",
+}
+
+
+class Pair(NamedTuple):
+    """Two images of the pool as a batch (2,C,H,W), source first: in [0,1], and normalised by the pool's statistics."""
+
+    clean: Tensor
+    images: Tensor
+    labels: Tensor
+    number: int
+
+
+def method_names() -> tuple[str, ...]:
+    """Every method there is, the page's order first; one that has no `Showing` yet comes last."""
+    known = {**METHODS, **FEATURE_MIXERS, **IMAGE_TRANSFORMS, **STEP_STRATEGIES, TOP_K: SaliencyGrafting}
+    return tuple(name for name in (*SHOWINGS, *(name for name in known if name not in SHOWINGS)) if name in known)
+
+
+def chosen_methods(words: str) -> tuple[str, ...]:
+    """The methods that `all`, or names with commas between them, stand for; unknown names list the valid ones."""
+    if words.strip() == ALL:
+        return method_names()
+    names = [name.strip() for name in words.split(",") if name.strip()]
+    for name in names or [words]:
+        one_of("methods", name, (ALL, *method_names()))
+    return tuple(name for name in method_names() if name in names)
+
+
+def build(name: str, data: ImageData) -> Any:
+    """The method with its defaults, fitted to the data: its statistics, and Cutout's square to the image's size."""
+    if name == TOP_K:
+        return SaliencyGrafting(selection="top-k", grids=(8,), label_mixing="area")
+    kinds: dict[str, Any] = {**METHODS, **FEATURE_MIXERS, **IMAGE_TRANSFORMS, **STEP_STRATEGIES}
+    channels = data.images.shape[1]
+    fitted: dict[str, dict[str, Any]] = {
+        "puzzlemix": {"pixel_std": data.std},
+        "cutout": {"size": max(1, round(CUTOUT_SHARE * min(data.images.shape[-2:])))},
+        "augmix": {"mean": (0.0,) * channels, "std": (1.0,) * channels},  # its views stay in [0, 1]
+    }
+    return kinds[name](**fitted.get(name, {}))
+
+
+def purposes(names: Sequence[str]) -> dict[str, str]:
+    """What each method does, by its title, in the words of its module's first line."""
+    kinds: dict[str, Any] = {**METHODS, **FEATURE_MIXERS, **IMAGE_TRANSFORMS, **STEP_STRATEGIES}
+    out = {}
+    for name in names:
+        if name == TOP_K:
+            words = "always the 6 most salient of 8 × 8 cells, label by area: the ablation of §5.4."
+        else:
+            words = (sys.modules[kinds[name].__module__].__doc__ or "").partition("\n")[0].partition(": ")[2]
+        out[SHOWINGS.get(name, Showing()).title or method_title(name)] = words[:1].upper() + words[1:]
+    return out
+
+
+def choose_pairs(labels: Tensor, count: int) -> list[tuple[int, int]]:
+    """Up to `count` pairs (source, destination), where possible of two classes, and of images and classes not shown."""
+    if len(labels) < 2:
+        raise ValueError(f"images must be at least 2 to make a pair, got {len(labels)}")
+    classes = labels.tolist()
+    left = [(i, j) for i in range(len(classes)) for j in range(len(classes)) if i != j]
+    pairs: list[tuple[int, int]] = []
+    images: set[int] = set()
+    shown: set[int] = set()
+    while left and len(pairs) < count:
+
+        def worth(pair: tuple[int, int]) -> tuple[bool, int, int]:
+            kinds = {classes[i] for i in pair}
+            return len(kinds) == 2, len(set(pair) - images), len(kinds - shown)  # noqa: B023  (called at once)
+
+        best = max(left, key=worth)
+        left.remove(best)
+        pairs.append(best)
+        images |= set(best)
+        shown |= {classes[i] for i in best}
+    return pairs
+
+
+def compare(
+    names: Sequence[str], lens: Lens, pool: ImageData, *, count: int, seed: int, lenient: bool = False
+) -> list[ComparedPair]:
+    """Every method on the same `count` pairs. If lenient, one that cannot run here says why in its place."""
+    compared = []
+    for number, (i, j) in enumerate(choose_pairs(pool.labels, count)):
+        clean = pool.images[[i, j]].float() / 255
+        mean, std = (torch.tensor(values)[:, None, None] for values in (pool.mean, pool.std))
+        pair = Pair(clean, (clean - mean) / std, pool.labels[[i, j]], key(seed, number))
+        methods = tuple(_samples(name, pair, lens, pool, lenient=lenient) for name in names)
+        compared.append(
+            ComparedPair(
+                source=tiles.to_picture(clean[0]),
+                destination=tiles.to_picture(clean[1]),
+                source_class=pool.classes[int(pair.labels[0])],
+                destination_class=pool.classes[int(pair.labels[1])],
+                methods=methods,
+            )
+        )
+    return compared
+
+
+def _samples(name: str, pair: Pair, lens: Lens, pool: ImageData, *, lenient: bool) -> MethodSamples:
+    showing = SHOWINGS.get(name, Showing())
+    title = showing.title or method_title(name)
+    try:
+        method = build(name, pool)
+        source, maps = _saliency(name, method, pair, lens, pool)
+        results = _results(name, method, pair, lens, pool, maps)
+    except (ImportError, ValueError) as error:
+        if not lenient:
+            raise
+        return MethodSamples(name=name, title=title, note=showing.note, missing=" ".join(str(error).split()))
+    note = " · ".join(filter(None, (showing.note, SALIENCY_NAMES.get(source, source))))
+    pictures = () if maps is None else tuple(map(tiles.heat, pair.clean, _at_grid(name, method, maps)))
+    return MethodSamples(name=name, title=title, note=note, samples=tuple(results), maps=pictures)
+
+
+def _saliency(name: str, method: Any, pair: Pair, lens: Lens, pool: ImageData) -> tuple[str, Tensor | None]:
+    """The name of the saliency that the method's authors take, and its maps (2,h,w)."""
+    if name == "saliencymix":
+        return FINE_GRAINED, fine_grained_saliency(pair.images)
+    if not getattr(method, "needs_saliency", False):
+        return "", None
+    labels = lens.labels_of(pair.clean, pair.labels, pool.classes)
+    return method.saliency_source, lens.saliency(pair.clean, method.saliency_source, labels)
+
+
+def _at_grid(name: str, method: Any, maps: Tensor) -> Tensor:
+    """The maps for looking at: those of a fixed grid at that grid, others as the network gave them."""
+    grid = 8 if name == TOP_K else getattr(method, "grid", None)
+    return maps if grid is None else resize_saliency(maps, grid)
+
+
+def _results(name: str, method: Any, pair: Pair, lens: Lens, pool: ImageData, maps: Tensor | None) -> list[Sample]:
+    showing = SHOWINGS.get(name, Showing())
+    if name in STEP_STRATEGIES:
+        views = method.views(pair.clean, generator=_generator(name, pair, 0))
+        return [Sample(picture=_enlarged(view[0]), source_weight=None) for view in views[: showing.results]]
+    if isinstance(method, BatchMixer):
+        return _mixed_samples(name, method, pair, pool, maps)
+    samples = []
+    for draw in range(showing.results):
+        generator = _generator(name, pair, draw)
+        if isinstance(method, ManifoldMixup):
+            samples.append(_feature_sample(method, pair, lens, generator, place=draw))
+        else:
+            image = _to_clean(method(pair.images, generator=generator)[0], pool)
+            samples.append(Sample(picture=_enlarged(image), source_weight=None))
+    return samples
+
+
+def _mixed_samples(
+    name: str, method: BatchMixer[Any], pair: Pair, pool: ImageData, maps: Tensor | None
+) -> list[Sample]:
+    """The first draws that show something of both images, as many as the page has room for; else the first ones."""
+    showing = SHOWINGS.get(name, Showing())
+    telling: list[Sample] = []
+    others: list[Sample] = []
+    for draw in range(SPARE_DRAWS * showing.results):
+        generator = _generator(name, pair, draw)
+        sample, shows_both = _mixed_sample(method, pair, pool, maps, generator, typical=showing.typical_ratio)
+        (telling if shows_both else others).append(sample)
+        if len(telling) == showing.results:
+            return telling
+    return [*telling, *others][: showing.results]
+
+
+def _mixed_sample(
+    method: BatchMixer[Any],
+    pair: Pair,
+    pool: ImageData,
+    maps: Tensor | None,
+    generator: torch.Generator,
+    *,
+    typical: bool,
+) -> tuple[Sample, bool]:
+    """One draw of a batch mixer, the partner pinned to the other image of the pair; and whether both images show."""
+    partner = torch.tensor([1, 0])
+    drawn: Any = method.draw(pair.images, generator=generator)
+    drawn = partner if isinstance(drawn, Tensor) else drawn._replace(partner=partner)
+    if typical:
+        drawn = drawn._replace(ratio=torch.full((2,), TYPICAL_RATIO))
+    mixed = method.apply(pair.images, pair.labels, maps, drawn)
+    detail = ""
+    if isinstance(method, SaliencyGrafting) and method.label_mixing == "saliency":
+        area = float(pixel_area(mixed.mask, *pair.images.shape[-2:])[0])
+        detail = f"area {100 * area:.0f} %"
+    picture = tiles.grafted(_to_clean(mixed.images[0], pool), mixed.mask[0])
+    sample = Sample(picture=picture, source_weight=float(mixed.source_weight[0]), detail=detail)
+    return sample, 0.0 < float(mixed.mask[0].float().mean()) < 1.0
+
+
+def _feature_sample(method: ManifoldMixup, pair: Pair, lens: Lens, generator: torch.Generator, *, place: int) -> Sample:
+    """One draw of Manifold Mixup, its layers in turn: the blended input, or Σ_c |A_c| of the blended features."""
+    view = lens.view(pair.clean)
+    layers = method.layers_of(lens.network, view)
+    drawn = method.draw(view, layers, generator=generator)
+    drawn = drawn._replace(partner=torch.tensor([1, 0]), layer=layers[place % len(layers)])
+    weight = float(drawn.source_weight[0])
+    if drawn.layer == INPUT:
+        blend = mix_features(pair.clean, partner=drawn.partner, source_weight=drawn.source_weight)
+        return Sample(picture=_enlarged(blend[0]), source_weight=weight, detail="input, as Mixup")
+
+    def blended(output: Any) -> Tensor:
+        return mix_features(output, partner=drawn.partner, source_weight=drawn.source_weight)
+
+    with lens.looking(), changed_output(lens.network, drawn.layer, blended):
+        maps = SaliencyCapture(lens.network, drawn.layer)(view)[1]
+    return Sample(picture=tiles.plain_heat(maps[0]), source_weight=weight, detail=f"at {drawn.layer}")
+
+
+def _generator(name: str, pair: Pair, draw: int) -> torch.Generator:
+    """Keyed by the method's own name: its draws stay the same whichever others are shown beside it."""
+    return torch.Generator().manual_seed(key(pair.number, zlib.crc32(name.encode()), draw))
+
+
+def _to_clean(image: Tensor, pool: ImageData) -> Tensor:
+    mean, std = (torch.tensor(values)[:, None, None] for values in (pool.mean, pool.std))
+    return image * std + mean
+
+
+def _enlarged(image: Tensor) -> tiles.Picture:
+    return tiles.enlarge(tiles.to_picture(image))
