@@ -39,7 +39,7 @@ def save_comparison(pairs: Sequence[ComparedPair], path: Path, *, dpi: int = 150
 
 def save_method(pairs: Sequence[ComparedPair], name: str, path: Path, *, dpi: int = 150) -> Path:
     """One method on every pair: source, destination, the maps it saw, and its results; one row per pair."""
-    rows = []
+    rows: list[list[_Tile]] = []
     for pair, method in zip(pairs, one_method(pairs, name), strict=True):
         row = [*_originals(pair, method.maps), *_results(pair, method)][:COLUMNS]
         rows.append([tile._replace(heading="") for tile in row] if rows else row)
