@@ -44,7 +44,7 @@ def test_the_result_tells_what_the_folder_holds(tiny_recipe: Recipe, tmp_path: P
     lines = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
     assert lines == [line._asdict() for line in result.metrics]
     assert result.summary["parameters"] == sum(p.numel() for p in result.network.parameters())
-    assert all(line.images_per_second > 0 for line in result.timing)
+    assert all(line.images_per_second > 0 and line.cpu_seconds > 0 for line in result.timing)
     assert not result.network.training
 
 

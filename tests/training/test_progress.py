@@ -8,7 +8,7 @@ from saligraft.training.progress import BarReporter, PlainReporter, make_reporte
 from saligraft.training.results import EpochMetrics, EpochTiming
 
 METRICS = EpochMetrics(2, 0.05, 1.5, 1.25, 40.0, 10.0)
-TIMING = EpochTiming(2, 2.0, 512.3, 0.5)
+TIMING = EpochTiming(2, 2.0, 512.3, 0.5, 1.9)
 
 
 def test_plain_lines_say_all_there_is_to_say() -> None:

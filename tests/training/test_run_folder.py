@@ -14,7 +14,7 @@ from saligraft.training.results import EpochMetrics, EpochTiming
 from saligraft.training.run_folder import RunFolder, load_weights
 
 METRICS = EpochMetrics(1, 0.1, 1.5, 1.25, 40.0, 10.0)
-TIMING = EpochTiming(1, 2.0, 50.0, 0.5)
+TIMING = EpochTiming(1, 2.0, 50.0, 0.5, 1.9)
 
 
 def test_a_folder_holds_what_was_written(tmp_path: Path) -> None:

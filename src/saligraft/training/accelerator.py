@@ -29,7 +29,7 @@ def make_accelerator(recipe: Recipe, track_in: Path | None = None) -> Accelerato
         AcceleratorState._reset_state()
     accelerator = Accelerator(
         mixed_precision=precision,
-        cpu=_only_cpu(),
+        cpu=only_cpu(),
         log_with=list(trackers) or None,
         project_dir=track_in,
         # Two forward passes a step: broadcasting would overwrite buffers that the first one's backward needs.
@@ -68,7 +68,7 @@ def average_buffers(accelerator: Accelerator, network: nn.Module) -> None:
             buffer.copy_(accelerator.reduce(buffer, reduction="mean"))
 
 
-def _only_cpu() -> bool:
+def only_cpu() -> bool:
     """True where there is nothing but the CPU.
 
     Accelerate must be told, or launched processes run side by side, each as if it were alone.

@@ -17,7 +17,7 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from saligraft.data import InMemoryLoader
+from saligraft.data import ImageData, InMemoryLoader
 from saligraft.draws import key
 from saligraft.regularizers import DropBlock, set_drop_block_progress
 from saligraft.reports.run_report import write_run_report
@@ -33,6 +33,7 @@ from saligraft.training.progress import Reporter, SilentReporter, make_reporter
 from saligraft.training.recipe import Recipe
 from saligraft.training.results import EpochMetrics, EpochTiming, Result, summarize
 from saligraft.training.run_folder import RunFolder
+from saligraft.training.run_gallery import pictures
 from saligraft.training.setup import (
     LAYERS,
     MIXING,
@@ -60,6 +61,7 @@ class Session:
     drops_blocks: bool  # whether the network holds DropBlock, whose rate grows with the steps
     train_loader: InMemoryLoader
     test_loader: InMemoryLoader
+    test_data: ImageData
 
 
 def train(
@@ -79,17 +81,18 @@ def train(
     path = None if out is None else Path(out)
     accelerator = make_accelerator(recipe, track_in=path)
     folder = RunFolder.plan(path, overwrite=overwrite) if path and accelerator.is_main_process else None
-    shown = (reporter or make_reporter()) if accelerator.is_main_process else SilentReporter()
+    told = (reporter or make_reporter()) if accelerator.is_main_process else SilentReporter()
     with _leaving_random_state_alone():
         session = prepare(recipe, accelerator)
         if folder is not None:  # only now: a mistake in the settings leaves an earlier run as it was
             folder.start(recipe, accelerator.device, accelerator.num_processes)
-        metrics, timing = _run_epochs(session, folder, shown)
+        metrics, timing = _run_epochs(session, folder, told)
     parameters = sum(parameter.numel() for parameter in session.network.parameters())
     summary = summarize(recipe, metrics, parameters)
     if folder is not None:
         folder.finish(summary, session.network)
-        write_run_report(folder.path)
+        shown = pictures(recipe, session.network, session.test_data, accelerator.device)
+        write_run_report(folder.path, shown)
     accelerator.wait_for_everyone()
     return Result(
         recipe=recipe,
@@ -124,6 +127,7 @@ def prepare(recipe: Recipe, accelerator: Accelerator) -> Session:
         drops_blocks=any(isinstance(module, DropBlock) for module in network.modules()),
         train_loader=train_loader,
         test_loader=make_loader(recipe, test_data, accelerator, train=False),
+        test_data=test_data,
     )
 
 
@@ -153,9 +157,9 @@ def _run_epochs(
 
 def run_epoch(session: Session, epoch: int, reporter: Reporter) -> tuple[EpochMetrics, EpochTiming]:
     """Train for one epoch (counted from 0), then test."""
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.process_time()
     train_loss, lr = train_epoch(session, epoch, reporter)
-    trained = time.perf_counter()
+    trained, cpu_seconds = time.perf_counter(), time.process_time() - cpu_began
     average_buffers(session.accelerator, session.network)
     batches = labelled_images(session.recipe, session.test_loader)
     scores = evaluate(session.network, batches, session.accelerator)
@@ -166,7 +170,7 @@ def run_epoch(session: Session, epoch: int, reporter: Reporter) -> tuple[EpochMe
     seconds = trained - began
     return (
         EpochMetrics(epoch + 1, lr, train_loss, *scores),
-        EpochTiming(epoch + 1, seconds, images / seconds, tested - trained),
+        EpochTiming(epoch + 1, seconds, images / seconds, tested - trained, cpu_seconds),
     )
 
 

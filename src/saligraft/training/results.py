@@ -32,12 +32,16 @@ class EpochMetrics(NamedTuple):
 
 
 class EpochTiming(NamedTuple):
-    """One line of timing.jsonl: seconds of the training part, and of the test that follows it."""
+    """One line of timing.jsonl: seconds of the training part, and of the test that follows it.
+
+    `cpu_seconds` is the time that this process's threads computed while training; neighbours do not prolong it.
+    """
 
     epoch: int
     seconds: float
     images_per_second: float
     test_seconds: float
+    cpu_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
