@@ -5,11 +5,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import torch
 from tests.reports.pages import assert_self_contained
 
 from saligraft.cli import run
 from saligraft.cli.demo import demo
 from saligraft.experiments.demo import DemoSettings
+from saligraft.training import SilentReporter, load_recipe, train
 
 SMALL = ["--seeds", "1", "--epochs", "1", "--per-class", "5", "--network", "wrn-10-1", "--minutes", "0.1"]
 
@@ -28,6 +30,13 @@ def test_the_demo_end_to_end(tmp_path: Path, capsys) -> None:
     assert len([tag for tag, _ in page.tags if tag == "article"]) == 6
     for method in ("none", "cutmix", "saliency-grafting"):
         assert (out / method / "seed-0" / "report.html").is_file()
+    recipe = load_recipe(out / "saliency-grafting" / "seed-0" / "recipe.toml")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    train(recipe, tmp_path / "alone", reporter=SilentReporter())
+    torch.set_num_threads(threads)
+    for name in ("metrics.jsonl", "result.json", "model.safetensors"):
+        assert (tmp_path / "alone" / name).read_bytes() == (out / "saliency-grafting" / "seed-0" / name).read_bytes()
     assert run(["demo", *SMALL, "--out", str(out)]) == 2
     assert "--overwrite" in capsys.readouterr().err
 

@@ -1,12 +1,13 @@
 """The demo's order, budget and numbers, with the training replaced by a clock that the test winds."""
 
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from saligraft.experiments import demo
-from saligraft.experiments.demo import ARMS, EQUAL_TIME, GRAFTING, PLAIN, DemoSettings, demo_recipe, run_demo
+from saligraft.experiments.demo import ARMS, EQUAL_TIME, GRAFTING, ORDER, PLAIN, DemoSettings, Workers, demo_recipe
 from saligraft.experiments.demo_page import result_table
 from saligraft.training import EpochMetrics, EpochTiming
 
@@ -25,11 +26,12 @@ def clock(monkeypatch: pytest.MonkeyPatch):
         seconds = [SECONDS[PLAIN if e < warm else method] for e in range(epochs)]
         now[0] += sum(seconds)
         out.mkdir(parents=True)
+        (out / "recipe.toml").write_text(f'title = "{recipe.title}"')
         errors = [50.0 - e + seed for e in range(epochs)]
         return SimpleNamespace(
             summary={"top1_error": {"best": min(errors), "last10_mean": 40.0 + seed, "final": errors[-1]}},
             metrics=tuple(EpochMetrics(e + 1, 0.1, 1.0, 1.0, error, 5.0) for e, error in enumerate(errors)),
-            timing=tuple(EpochTiming(e + 1, taken, 1000 / taken, 1.0) for e, taken in enumerate(seconds)),
+            timing=tuple(EpochTiming(e + 1, 2 * taken, 500 / taken, 1.0, taken) for e, taken in enumerate(seconds)),
         )
 
     monkeypatch.setattr(demo, "train", train)
@@ -37,28 +39,41 @@ def clock(monkeypatch: pytest.MonkeyPatch):
     return trained
 
 
-def silent(_: str) -> None:
-    pass
+class Inline(Executor):
+    """Runs each training at once, in this process."""
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+ONE = Workers(pool=Inline(), count=1)
+
+
+def run_demo(out: Path, settings: DemoSettings | None = None, **options):
+    return demo.run_demo(out, settings, **{"say": lambda _: None, "workers": ONE, **options})
 
 
 def test_all_methods_of_a_seed_end_before_the_next_seed(tmp_path: Path, clock) -> None:
-    runs = run_demo(tmp_path, DemoSettings(seeds=2, epochs=2, minutes=60), say=silent)
-    assert clock[:6] == [(method, seed, 2) for seed in (0, 1) for method in ARMS]
+    runs = run_demo(tmp_path, DemoSettings(seeds=2, epochs=2, minutes=60))
+    assert clock[:6] == [(method, seed, 2) for seed in (0, 1) for method in ORDER]
+    assert [(run.arm, run.seed) for run in runs.runs[:6]] == [(method, seed) for method in ARMS for seed in (0, 1)]
     assert runs.seeds_run == 2
     assert runs.why == "as asked for"
 
 
 def test_a_seed_that_would_not_fit_is_not_started(tmp_path: Path, clock) -> None:
     # One seed takes (10 + 11 + 20) * 2 = 82 s; three minutes hold two of them and no third.
-    runs = run_demo(tmp_path, DemoSettings(seeds=3, epochs=2, minutes=3), say=silent)
+    runs = run_demo(tmp_path, DemoSettings(seeds=3, epochs=2, minutes=3))
     assert runs.seeds_run == 2
     assert {seed for _, seed, _ in clock} == {0, 1}
     assert "3 asked for; a seed takes 82 s" in runs.why
 
 
 def test_the_first_seed_always_ends(tmp_path: Path, clock) -> None:
-    runs = run_demo(tmp_path, DemoSettings(seeds=3, epochs=2, minutes=0.01), say=silent)
-    assert clock == [(method, 0, 2) for method in ARMS]
+    runs = run_demo(tmp_path, DemoSettings(seeds=3, epochs=2, minutes=0.01))
+    assert clock == [(method, 0, 2) for method in ORDER]
     assert runs.seeds_run == 1
 
 
@@ -69,19 +84,25 @@ def test_a_slow_machine_is_told_of_after_the_first_run(tmp_path: Path, clock) ->
     assert clock
     # 8 epochs of 10 s are 80 s for plain training, about 288 s for a seed.
     warnings = [line for line in said if "one seed will take about 5 minutes" in line]
-    assert warnings == [said[1]]
+    assert warnings == [said[4]]  # after both lines of Saliency Grafting and of plain training
     assert "--epochs 4" in warnings[0]
 
 
+def test_the_start_of_every_training_is_told_before_it_runs(tmp_path: Path, clock) -> None:
+    said: list[tuple[int, str]] = []
+    run_demo(tmp_path, DemoSettings(seeds=1, epochs=2), say=lambda line: said.append((len(clock), line)))
+    assert (1, "seed 0 · Plain training: started, 2 epochs") in said
+
+
 def test_plain_training_gets_graftings_time_where_it_fits(tmp_path: Path, clock) -> None:
-    runs = run_demo(tmp_path, DemoSettings(seeds=1, epochs=3, minutes=10), say=silent)
+    runs = run_demo(tmp_path, DemoSettings(seeds=1, epochs=3, minutes=10))
     assert clock[-1] == (PLAIN, 0, 6)  # twice the cost, twice the epochs
     assert runs.of(EQUAL_TIME)[0].seconds == pytest.approx(runs.of(GRAFTING)[0].seconds)
 
 
 @pytest.mark.parametrize("epochs", [2, 8])
 def test_cost_is_the_ratio_of_step_times_after_the_warm_up(tmp_path: Path, clock, epochs: int) -> None:
-    runs = run_demo(tmp_path, DemoSettings(seeds=2, epochs=epochs, minutes=60), say=silent)
+    runs = run_demo(tmp_path, DemoSettings(seeds=2, epochs=epochs, minutes=60))
     assert clock
     assert runs.cost(GRAFTING) == pytest.approx(2.0)
     assert runs.cost("cutmix") == pytest.approx(1.1)
@@ -89,7 +110,7 @@ def test_cost_is_the_ratio_of_step_times_after_the_warm_up(tmp_path: Path, clock
 
 
 def test_the_table_says_what_was_measured(tmp_path: Path, clock) -> None:
-    runs = run_demo(tmp_path, DemoSettings(seeds=2, epochs=2, minutes=60), say=silent)
+    runs = run_demo(tmp_path, DemoSettings(seeds=2, epochs=2, minutes=60))
     assert clock
     table = result_table(runs)
     rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
@@ -117,19 +138,47 @@ def test_arms_differ_in_the_method_alone() -> None:
 
 def test_an_earlier_demo_is_kept_unless_told_otherwise(tmp_path: Path, clock) -> None:
     settings = DemoSettings(seeds=1, epochs=1, minutes=0.1)
-    run_demo(tmp_path, settings, say=silent)
+    run_demo(tmp_path, settings)
+    (tmp_path / "report.html").write_text("")
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match="already holds a demo; give --overwrite"):
-        run_demo(tmp_path, settings, say=silent)
-    run_demo(tmp_path, settings, overwrite=True, say=silent)
+        run_demo(tmp_path, settings)
+    run_demo(tmp_path, settings, overwrite=True)
     assert len(clock) == 6
+    assert not (tmp_path / "report.html").exists()
     assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_demo_without_its_page_is_unfinished_and_replaced(tmp_path: Path, clock) -> None:
+    settings = DemoSettings(seeds=1, epochs=1, minutes=0.1)
+    run_demo(tmp_path, settings)
+    run_demo(tmp_path, settings)
+    assert len(clock) == 6
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", ["recipe.toml", "none/data.csv", "none/seed-0/recipe.toml"])
+def test_a_folder_of_something_else_is_refused(tmp_path: Path, clock, name: str, overwrite: bool) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text('title = "Mine"')
+    with pytest.raises(ValueError, match="is not empty and holds no demo: choose another --out"):
+        run_demo(tmp_path, overwrite=overwrite)
+    assert (tmp_path / name).exists()
+    assert not clock
+
+
+def test_a_mistake_leaves_an_earlier_demo_alone(tmp_path: Path, clock) -> None:
+    run_demo(tmp_path, DemoSettings(seeds=1, epochs=1))
+    with pytest.raises(ValueError, match="unknown network"):
+        run_demo(tmp_path, DemoSettings(network="nonsense"), overwrite=True)
+    assert clock
+    assert (tmp_path / "none" / "seed-0" / "recipe.toml").is_file()
 
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(ValueError, match="out must be a folder, got the file"):
-        run_demo(tmp_path / "out", say=silent)
+        run_demo(tmp_path / "out")
 
 
 @pytest.mark.parametrize("wrong", [{"seeds": 0}, {"epochs": 0}, {"minutes": 0.0}, {"per_class": -1}])

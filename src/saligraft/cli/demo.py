@@ -17,8 +17,9 @@ def demo(
 ) -> None:
     """Train plainly, with CutMix and with Saliency Grafting; print a table and write a page with pictures.
 
-    All take the same number of optimiser steps on the built-in shapes. Every seed is finished for all methods before
-    the next one starts. Where time is left, plain training is also given Saliency Grafting's time.
+    All take the same number of optimiser steps on the built-in shapes. Trainings run side by side, one on each core.
+    A seed that starts is finished for all methods. Where time is left, plain training is also given Saliency
+    Grafting's time.
 
     Examples:
 
