@@ -120,13 +120,25 @@ def quick_network(folder: Path, seed: int = 0) -> Lens:
     recipe = quick_recipe(seed)
     whole = all((folder / name).is_file() for name in (RECIPE, MODEL, RESULT))
     if not whole or load_recipe(folder / RECIPE) != recipe:
-        train(recipe, out=folder, overwrite=True)
+        with _one_thread():
+            train(recipe, out=folder, overwrite=True)
     lens = network_of_run(folder)
     origin = (
         f"{recipe.network.name}, trained for this picture alone: {QUICK_EPOCHS} epochs on shapes, seed {seed} "
         f"(kept in {folder})"
     )
     return replace(lens, origin=origin)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Batches this small gain little from a second thread, and wait long for it where others use the cores too."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def quick_recipe(seed: int) -> Recipe:

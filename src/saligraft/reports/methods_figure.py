@@ -16,7 +16,7 @@ from saligraft.reports.figure import DESTINATION, INK, MUTED, PAPER, SOURCE, sho
 
 COLUMNS = 8
 TILE, GAP, MARGIN = 1.12, 0.12, 0.12  # inches: a picture, the space between, the rim
-HEADER, CAPTION, BETWEEN = 0.32, 0.52, 0.14
+HEADER, CAPTION, BETWEEN = 0.30, 0.62, 0.08
 LETTERS_OF_A_TILE = 13.5  # bold ones of a heading over one picture
 COLOURS_OF_FILE = 256  # a palette of its own keeps the file small; the eye does not see it
 

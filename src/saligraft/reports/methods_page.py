@@ -48,11 +48,10 @@ def _method_html(pair: ComparedPair, method: MethodSamples) -> str:
 
 
 def _group_html(title: str, note: str, count: int, body: str, kind: str = "") -> str:
-    wide = min(count, COLUMNS)
-    return (
-        f'<div class="group{kind}" style="--n:{wide};--n4:{min(count, 4)};--n3:{min(count, 3)}">'
-        f"<h3>{escape(title)} <span>{escape(note)}</span></h3>{body}</div>"
-    )
+    spans = f"--n:{min(count, COLUMNS)};--n4:{min(count, 4)};--n3:{min(count, 3)}"
+    alone = " twos" if count % 3 == 1 and count > 1 else ""  # on narrow screens a row of three would leave one over
+    heading = f"<h3>{escape(title)} <span>{escape(note)}</span></h3>"
+    return f'<div class="group{kind}{alone}" style="{spans}">{heading}{body}</div>'
 
 
 def _sample_html(pair: ComparedPair, method: MethodSamples, sample: Sample) -> str:
