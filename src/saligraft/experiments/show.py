@@ -120,7 +120,7 @@ def quick_network(folder: Path, seed: int = 0) -> Lens:
     recipe = quick_recipe(seed)
     whole = all((folder / name).is_file() for name in (RECIPE, MODEL, RESULT))
     if not whole or load_recipe(folder / RECIPE) != recipe:
-        with _one_thread():
+        with one_thread():
             train(recipe, out=folder, overwrite=True)
     lens = network_of_run(folder)
     origin = (
@@ -131,7 +131,7 @@ def quick_network(folder: Path, seed: int = 0) -> Lens:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Batches this small gain little from a second thread, and wait long for it where others use the cores too."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

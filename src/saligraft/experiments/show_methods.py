@@ -17,7 +17,7 @@ from torch import Tensor
 from saligraft.checks import one_of
 from saligraft.data import ImageData
 from saligraft.draws import key
-from saligraft.experiments.show import Lens
+from saligraft.experiments.show import Lens, one_thread
 from saligraft.feature_hooks import changed_output
 from saligraft.feature_layers import INPUT
 from saligraft.grafting import pixel_area
@@ -158,7 +158,8 @@ def compare(
         clean = pool.images[[i, j]].float() / 255
         mean, std = (torch.tensor(values)[:, None, None] for values in (pool.mean, pool.std))
         pair = Pair(clean, (clean - mean) / std, pool.labels[[i, j]], key(seed, number))
-        methods = tuple(_samples(name, pair, lens, pool, lenient=lenient) for name in names)
+        with one_thread():
+            methods = tuple(_samples(name, pair, lens, pool, lenient=lenient) for name in names)
         compared.append(
             ComparedPair(
                 source=tiles.to_picture(clean[0]),
