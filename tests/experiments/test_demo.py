@@ -1,6 +1,7 @@
 """The demo's order, budget and numbers, with the training replaced by a clock that the test winds."""
 
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -69,6 +70,22 @@ def test_a_seed_that_would_not_fit_is_not_started(tmp_path: Path, clock) -> None
     assert runs.seeds_run == 2
     assert {seed for _, seed, _ in clock} == {0, 1}
     assert "3 asked for; a seed takes 82 s" in runs.why
+
+
+def test_one_busy_minute_does_not_count_for_good(tmp_path: Path, clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def train_arm(*arguments):
+        calls.append(arguments)
+        run = real(*arguments)
+        return replace(run, wall_seconds=run.wall_seconds + 1000) if len(calls) == 1 else run
+
+    real = demo.train_arm
+    monkeypatch.setattr(demo, "train_arm", train_arm)
+    # 82 s a seed; with the slow run in mind for good, a third (after 164 s, 1082 s long) would not fit 1180 s.
+    runs = run_demo(tmp_path / "a", DemoSettings(seeds=3, epochs=2, minutes=20.5))
+    assert clock
+    assert runs.seeds_run == 3
 
 
 def test_the_first_seed_always_ends(tmp_path: Path, clock) -> None:

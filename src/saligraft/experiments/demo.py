@@ -165,7 +165,7 @@ class _Schedule:
             self._collect()
 
     def _submit(self, arm: str, seed: int, epochs: int) -> None:
-        title = f"seed {seed} · {_title(arm, epochs)}"
+        title = f"seed {seed} · {_title(arm)}"
         self.say(f"{title}: started, {epochs} epochs")
         self.bars.add(run_folder(self.out, arm, seed), title, epochs)
         task = self.workers.pool.submit(train_arm, self.out, self.settings, arm, seed, epochs)
@@ -181,7 +181,7 @@ class _Schedule:
             self.bars.remove(run.folder)
             self.demo.runs.append(run)
             elapsed = time.monotonic() - self.start
-            title = _title(run.arm, run.epochs)
+            title = _title(run.arm)
             self.say(
                 f"seed {run.seed} · {title}: {run.final:.1f} % error after {run.epochs} epochs, {elapsed:.0f} s so far"
             )
@@ -200,9 +200,13 @@ class _Schedule:
         return sum(map(self._expected, ARMS)) / self.workers.count
 
     def _expected(self, arm: str) -> float:
-        """Time of a training: as those of the arm before, or as any before; 0 while nothing is known."""
-        known = self.demo.of(arm) or self.demo.runs
-        return max((run.wall_seconds for run in known), default=0.0)
+        """Time of a training: as the arm's last one, or the longest of all; 0 while nothing is known.
+
+        Not the arm's longest, which one busy minute of the machine would decide for good.
+        """
+        if own := self.demo.of(arm):
+            return own[-1].wall_seconds
+        return max((run.wall_seconds for run in self.demo.runs), default=0.0)
 
     def _equal_time(self) -> None:
         """Give plain training the time that Saliency Grafting took, if the budget still covers all seeds."""
@@ -308,5 +312,5 @@ def _seconds(epoch: EpochTiming) -> float:
     return epoch.cpu_seconds if only_cpu() else epoch.seconds
 
 
-def _title(arm: str, epochs: int) -> str:
-    return ARMS.get(arm, f"Plain, {epochs} epochs")
+def _title(arm: str) -> str:
+    return ARMS.get(arm, "Plain, equal time")
