@@ -19,8 +19,7 @@ check: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(VENV)/bin/python benchmarks/step_cost.py
-	$(VENV)/bin/python benchmarks/puzzle_cost.py
-	$(VENV)/bin/python benchmarks/saliency_cost.py
+	$(VENV)/bin/python benchmarks/peers.py
 
 # The core alone (no extra installed) on the oldest torch that pyproject.toml admits.
 test-oldest: $(OLDEST)/.installed

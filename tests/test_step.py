@@ -153,7 +153,8 @@ def test_a_compiled_capture_gives_the_same_step(compiled_model: bool) -> None:
 def test_a_negative_map_leaves_its_sample_ungrafted() -> None:
     images, labels = batch()
     step = sg.GraftingStep(Counting(), sg.SaliencyGrafting(), saliency_source=lambda x: -x[:, 0].abs())
-    mixed = step(images, labels).mixed
+    with pytest.warns(UserWarning, match="nothing is mixed"):
+        mixed = step(images, labels).mixed
     assert torch.equal(mixed.images, images[mixed.partner])
     assert (mixed.source_weight == 0).all()
 
@@ -187,6 +188,21 @@ class Spoil(nn.Module):
         maps = maps.clone()
         maps[0, 0, 0, 0] = self.value
         return maps
+
+
+def test_methods_without_need_of_saliency_ask_no_network_for_it() -> None:
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, K))
+    for method in (sg.CutMix(), sg.SaliencyMix(), sg.RandomChoice([sg.SaliencyMix(), sg.Mixup(), sg.Cutout()])):
+        step = sg.GraftingStep(flat, method)
+        assert step.source is None
+        step(*batch()).loss.backward()
+
+
+def test_members_of_a_choice_that_differ_in_their_source_need_one_named() -> None:
+    choice = sg.RandomChoice([sg.PuzzleMix(), sg.SaliencyGrafting()])
+    with pytest.raises(ValueError, match="got 'input-gradient or feature-map'"):
+        sg.GraftingStep(Counting(), choice)
+    assert sg.GraftingStep(Counting(), choice, saliency_source="feature-map").source is not None
 
 
 def test_multi_hot_labels_through_the_binary_criterion() -> None:

@@ -89,6 +89,13 @@ def shape_of(tensor: Tensor) -> str:
     return f"({', '.join(str(int(size)) for size in tensor.shape)})"
 
 
+def per_sample(name: str, value: Tensor, batch: int, legend: str = "(B)") -> None:
+    """A draw with one entry, or one row, for every sample."""
+    rank(name, value, legend)
+    if value.shape[0] != batch:
+        raise ValueError(f"{name} must have one entry per image: expected {batch}, got {value.shape[0]}")
+
+
 def tensor(name: str, value: object) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")

@@ -91,8 +91,7 @@ class GraftingStep(_Step):
         _check_two_passes(model)
         self.model = model
         self.method = method
-        source = method.saliency_source if saliency_source is None else saliency_source
-        self.source = saliency_source_of(source, model, layer=layer)
+        self.source = _source_of(method, model, saliency_source, layer)
         self.copies = copies
         self.loss_weights = _loss_weights(loss_weights, copies)
 
@@ -112,8 +111,10 @@ class GraftingStep(_Step):
             logits = logits_of(self.model(images))
             return StepOutput(self.criterion(logits, originals), logits, None)
 
-        # One pass of the originals gives logits and S (§4.3).
-        logits, saliency = self.source.with_logits(self.model, images, labels)
+        if self.source is None:
+            logits, saliency = logits_of(self.model(images)), None
+        else:  # one pass of the originals gives logits and S  (§4.3)
+            logits, saliency = self.source.with_logits(self.model, images, labels)
         loss = self.loss_weights[0] * self.criterion(logits, originals)
         for weight in self.loss_weights[1:]:
             drawn = self.method.draw(images, generator=self.generator)  # j, grid, P ~ Bern(p_B)
@@ -145,13 +146,7 @@ class MixingStep(_Step):
             raise TypeError(f"method must be a batch mixer such as CutMix(), got {type(method).__name__}")
         self.model = model
         self.method = method
-        self.source: SaliencySource | None = None
-        if saliency_source is None and method is not None and method.needs_saliency:
-            saliency_source = method.saliency_source
-        if saliency_source is not None:
-            self.source = saliency_source_of(saliency_source, model, layer=layer)
-        elif layer is not None:
-            raise ValueError(f"layer must be given only where saliency is needed, got {layer!r}")
+        self.source = _source_of(method, model, saliency_source, layer)
 
     def __call__(
         self, images: Tensor, labels: Tensor, index: Tensor | None = None, geometry: Tensor | None = None
@@ -168,6 +163,19 @@ class MixingStep(_Step):
         mixed = self.method.apply(images, labels, saliency, drawn)
         logits = logits_of(self.model(mixed.images))
         return StepOutput(self.criterion(logits, mixed), logits, mixed)
+
+
+def _source_of(
+    method: BatchMixer[Any] | None, model: nn.Module, source: SourceLike, layer: str | nn.Module | None
+) -> SaliencySource | None:
+    """The source asked for, else the one that the method's authors use; None where nobody needs a map."""
+    if source is None and method is not None and method.needs_saliency:
+        source = method.saliency_source
+    if source is not None:
+        return saliency_source_of(source, model, layer=layer)
+    if layer is not None:
+        raise ValueError(f"layer must be given only where saliency is needed, got {layer!r}")
+    return None
 
 
 def _loss_weights(weights: Sequence[float] | None, copies: int) -> tuple[float, ...]:

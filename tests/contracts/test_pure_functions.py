@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import saligraft as sg
+from saligraft import methods
 from saligraft.grafting import pixel_area, spread
 from saligraft.masks import rectangle_mask
 from saligraft.masks.peak_box import peak_box
@@ -99,6 +100,10 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]] = 
         lambda x, y, s, j: attentive_cutmix(x, y, s, partner=j, k=6),
         lambda grid: (IMAGES, LABELS, maps(grid), PARTNER),
     ),
+    "saliencymix": (
+        lambda x, y, s, j, r: sg.saliencymix(x, y, s, partner=j, ratio=r),
+        lambda grid: (IMAGES, LABELS, maps(grid), PARTNER, WEIGHT),
+    ),
     "mix_features": (
         lambda f, j, w: mix_features(f, partner=j, source_weight=w),
         lambda grid: (torch.ones(B, 6, grid, grid), PARTNER, WEIGHT),
@@ -114,6 +119,15 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]] = 
     ),
     "targets": (lambda *m: targets(sg.MixedBatch(*m)), lambda _: mixed(LABELS, torch.device("cpu"))),
 }
+# Solves on the CPU; loops over groups of samples with torchvision's operations.
+EXEMPT = {"puzzlemix", "augmix"}
+
+
+def test_every_methods_pure_function_is_here_or_exempt_by_name() -> None:
+    functions = {name for name in methods.__all__ if name.islower()}
+    assert functions <= CALLS.keys() | EXEMPT
+
+
 pure_functions = pytest.mark.parametrize(("function", "arguments"), CALLS.values(), ids=CALLS.keys())
 
 

@@ -98,11 +98,18 @@ def test_join_keeps_the_gradient_of_the_images() -> None:
     assert (images.grad == 1).all()
 
 
+def test_image_transforms_may_be_among_the_members() -> None:
+    images, labels = torch.ones(8, 3, 32, 32), torch.arange(8)
+    mixed = RandomChoice([Cutout()])(images, labels, generator=torch.Generator().manual_seed(0))
+    assert (mixed.images == 0).flatten(1).any(dim=1).all()
+    assert torch.equal(mixed.targets(8), torch.eye(8))
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
         ({"methods": []}, ValueError, "methods must name at least one method"),
-        ({"methods": [Cutout()]}, TypeError, r"methods must be batch mixers such as CutMix\(\), got Cutout"),
+        ({"methods": [sg.ManifoldMixup()]}, TypeError, "methods must be batch mixers or image .* got ManifoldMixup"),
         ({"methods": [sg.Mixup()], "probabilities": [0.5, 0.5]}, ValueError, "one entry per method: expected 1, got 2"),
         ({"methods": MEMBERS[:2], "probabilities": [0.5, 0.6]}, ValueError, "probabilities must sum to 1, got 1.1"),
         ({"methods": MEMBERS[:2], "probabilities": [-1, 2]}, ValueError, r"each of probabilities must be in \[0, 1\]"),

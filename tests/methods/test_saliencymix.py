@@ -44,6 +44,17 @@ def test_takes_fine_grained_saliency_where_no_map_is_given() -> None:
     assert all(torch.equal(a, b) for a, b in zip(given, default, strict=True))
 
 
+def test_keeps_its_own_map_beside_a_method_with_another() -> None:
+    images, labels = torch.rand(6, 3, 16, 16), torch.arange(6)
+    choice = sg.RandomChoice([SaliencyMix(), sg.SaliencyGrafting()], probabilities=[1.0, 0.0])
+    drawn = choice.draw(images, generator=torch.Generator().manual_seed(0))
+    network_maps = peaked(6)[0]
+    own = saliencymix(
+        images, labels, fine_grained_saliency(images), partner=drawn[0].drawn.partner, ratio=drawn[0].drawn.ratio
+    )
+    assert torch.equal(choice.apply(images, labels, network_maps, drawn).mask, own.mask)
+
+
 def test_broken_map_pastes_nothing() -> None:
     maps, _ = peaked(3)
     maps[1, 0, 0] = float("nan")

@@ -93,12 +93,10 @@ def check_batch(images: Tensor, labels: Tensor, partner: Tensor | None = None) -
     checks.labels(labels, len(images))
     checks.same_device("labels", labels, images)
     if partner is not None:
-        checks.rank("partner", partner, "(B)")
+        checks.per_sample("partner", partner, len(images))
         checks.same_device("partner", partner, images)
         if partner.dtype != torch.int64:
             raise TypeError(f"partner must hold indices as torch.int64, got {partner.dtype}")
-        if len(partner) != len(images):
-            raise ValueError(f"partner must have one entry per image: expected {len(images)}, got {len(partner)}")
         if checks.may_look(partner) and not bool(((partner >= 0) & (partner < len(images))).all()):
             raise ValueError(
                 f"partner must lie in [0, {len(images)}), got {int(partner.min())} to {int(partner.max())}"

@@ -20,7 +20,8 @@ from saligraft.methods.base import BatchMixer, check_batch
 def mixup(images: Tensor, labels: Tensor, *, partner: Tensor, source_weight: Tensor) -> MixedBatch:
     """Blend each image (B, C, H, W) with its partner; source_weight (B,) is λ. Pure."""
     check_batch(images, labels, partner)
-    checks.rank("source_weight", source_weight, "(B)")
+    checks.per_sample("source_weight", source_weight, len(images))
+    checks.mask_values(source_weight, "source_weight")
     mask = source_weight[:, None, None]
     mixed = graft(images, images[partner], mask)
     return MixedBatch(mixed, labels, labels[partner], source_weight, mask, partner)

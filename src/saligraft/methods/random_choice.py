@@ -13,6 +13,8 @@ from saligraft import checks, draws
 from saligraft.batch import MixedBatch
 from saligraft.grafting import spread
 from saligraft.methods.base import BatchMixer
+from saligraft.methods.compose import Compose
+from saligraft.methods.kinds import ImageTransform
 
 
 def join_parts(images: Tensor, labels: Tensor, indices: Sequence[Tensor], parts: Sequence[MixedBatch]) -> MixedBatch:
@@ -55,36 +57,44 @@ class RandomChoice(BatchMixer[tuple[Part, ...]]):
     """Draw one of several methods, then mix by it: ``RandomChoice([Mixup(), CutMix()], probabilities=[0.3, 0.7])``.
 
     With `per="sample"` each method mixes its own part of the batch: partners are found inside that part, and given as
-    places in the whole batch. `probability` and `per` of the members hold as well.
+    places in the whole batch. `probability` and `per` of the members hold as well. Image transforms may be among them.
+    All members that need saliency are given the same map; where their authors' sources differ, the step must name one.
     """
 
-    methods: Sequence[BatchMixer[Any]] = field(kw_only=False)
+    methods: Sequence[BatchMixer[Any] | ImageTransform[Any]] = field(kw_only=False)
     probabilities: Sequence[float] | None = None  # one per method, together 1; all alike if None
     per: draws.Per = "batch"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        methods = tuple(self.methods)
+        methods = tuple(Compose([one]) if isinstance(one, ImageTransform) else one for one in self.methods)
         for method in methods:
             if not isinstance(method, BatchMixer):
-                raise TypeError(f"methods must be batch mixers such as CutMix(), got {type(method).__name__}")
+                kinds = "batch mixers or image transforms such as CutMix() or Cutout()"
+                raise TypeError(f"methods must be {kinds}, got {type(method).__name__}")
         if not methods:
             raise ValueError("methods must name at least one method, got none")
         object.__setattr__(self, "methods", methods)
         if self.probabilities is not None:
             object.__setattr__(self, "probabilities", _checked(self.probabilities, len(methods)))
-        sources = [method.saliency_source for method in methods if method.needs_saliency]
-        object.__setattr__(self, "needs_saliency", bool(sources))
-        object.__setattr__(self, "saliency_source", sources[0] if sources else BatchMixer.saliency_source)
+        needing = {method.saliency_source: None for method in methods if method.needs_saliency}
+        object.__setattr__(self, "needs_saliency", bool(needing))
+        # Where members differ this names no source, so that a step asks for one instead of taking either.
+        object.__setattr__(self, "saliency_source", " or ".join(needing) or methods[0].saliency_source)
         object.__setattr__(self, "with_originals", any(method.with_originals for method in methods))
 
     @property
     def moves_pixels(self) -> bool:
-        return any(method.moves_pixels for method in self.methods)
+        return any(method.moves_pixels for method in self.mixers)
+
+    @property
+    def mixers(self) -> tuple[BatchMixer[Any], ...]:
+        """The members, each a batch mixer by now."""
+        return tuple(method for method in self.methods if isinstance(method, BatchMixer))
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> tuple[Part, ...]:
         checks.images(images)
-        batch, methods = len(images), list(self.methods)
+        batch, methods = len(images), self.mixers
         count = batch if self.per == "sample" else 1
         weights = torch.ones(len(methods)) if self.probabilities is None else torch.tensor(self.probabilities)
         choice = torch.multinomial(weights, count, replacement=True, generator=generator)
@@ -100,13 +110,18 @@ class RandomChoice(BatchMixer[tuple[Part, ...]]):
         return tuple(parts)
 
     def apply(self, images: Tensor, labels: Tensor, saliency: Tensor | None, drawn: tuple[Part, ...]) -> MixedBatch:
+        maps = [saliency if self._takes(part.method) else None for part in drawn]
         if len(drawn) == 1:
-            return _mixed(images, labels, saliency, drawn[0])
+            return _mixed(images, labels, maps[0], drawn[0])
         parts = [
-            _mixed(images[part.places], labels[part.places], None if saliency is None else saliency[part.places], part)
-            for part in drawn
+            _mixed(images[part.places], labels[part.places], None if given is None else given[part.places], part)
+            for part, given in zip(drawn, maps, strict=True)
         ]
         return join_parts(images, labels, [part.places for part in drawn], parts)
+
+    def _takes(self, method: BatchMixer[Any] | None) -> bool:
+        """Whether a member is given the batch's map; one that can do without, as SaliencyMix, only if it is its own."""
+        return method is not None and (method.needs_saliency or method.saliency_source == self.saliency_source)
 
 
 def _mixed(images: Tensor, labels: Tensor, saliency: Tensor | None, part: Part) -> MixedBatch:

@@ -6,7 +6,7 @@ Uddin et al., ICLR 2021. The peak of the source's own map is the box's centre, a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,6 +48,8 @@ class SaliencyMix(BatchMixer[SaliencyMixDraws]):
     Without a map the bottom-up fine-grained saliency (Montabone & Soto 2010) of the images is taken, as by the
     authors: no network is asked. With ``per="batch"`` ratio and box are the first sample's, as in their code.
     """
+
+    saliency_source: ClassVar[str] = "fine-grained"
 
     alpha: float = 1.0
 

@@ -17,6 +17,7 @@ pass, and what ``source(images, labels)`` costs by itself, in whole passes throu
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -24,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from saligraft import checks
+from saligraft.masks.salient import usable_maps
 from saligraft.saliency.base import Mode, NetworkSource, Passes, SaliencySource, without_trace
 from saligraft.saliency.bottom_up import FineGrained, SpectralResidual
 from saligraft.saliency.capture import SaliencyCapture
@@ -73,6 +75,7 @@ class OwnFunction(SaliencySource):
         if not callable(function):
             raise TypeError(f"function must be callable, got {type(function).__name__}")
         self.function = function
+        self._warned = False
 
     def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         del labels
@@ -80,6 +83,11 @@ class OwnFunction(SaliencySource):
         saliency = self.function(images)
         checks.saliency(saliency, batch=len(images), name="saliency of the given function")
         checks.same_device("saliency of the given function", saliency, images)
+        if checks.may_look(saliency) and not bool(usable_maps(saliency).any()) and not self._warned:
+            self._warned = True
+            warnings.warn(
+                "the given saliency function gave no map that is finite and >= 0: nothing is mixed", stacklevel=2
+            )
         return checks.at_least_float32(saliency.detach())
 
 
