@@ -70,8 +70,8 @@ def write_demo_page(out: Path, demo: DemoRuns, command: str) -> Path:
     ]
     lead = (
         f"One {demo.settings.network} on <b>shapes</b>, {demo.settings.per_class} images a class, "
-        f"{demo.settings.epochs} epochs, {seeds}: the methods differ in how training images are mixed"
-        + (", and plain training is also given Saliency Grafting's time." if demo.of(EQUAL_TIME) else " alone.")
+        f"{demo.settings.epochs} epochs, {seeds}: the methods differ only in how training images are mixed"
+        + ("; plain training is also given Saliency Grafting's time." if demo.of(EQUAL_TIME) else ".")
     )
     html = page.page_html(
         "Saliency Grafting against plain training and CutMix", lead, sections, kicker="saligraft demo"
