@@ -169,3 +169,16 @@ def test_bad_parameters_are_named() -> None:
         PuzzleMix(grids=(16,)).draw(torch.rand(2, 3, 8, 8))
     with pytest.raises(ValueError, match="saliency must be given to PuzzleMix, got None"):
         PuzzleMix()(*batch()[:2])
+    with pytest.raises(ValueError, match=r"adversarial_probability must be in \[0, 1\], got 1.5"):
+        PuzzleMix(adversarial_probability=1.5)
+    with pytest.raises(ValueError, match="adversarial_radius must be a finite number > 0, got 0"):
+        PuzzleMix(adversarial_radius=0)
+    with pytest.raises(ValueError, match=r"pixel_mean must be in \[0, 1\], got 127"):
+        PuzzleMix(pixel_mean=(0.5, 127, 0.5))
+
+
+def test_noise_is_refused_where_no_gradient_is_at_hand() -> None:
+    method = PuzzleMix(adversarial_probability=0.1)
+    with pytest.raises(ValueError, match=r"must be 0 where .* no gradient, got 0.1: training_step\(model, method\)"):
+        method(*batch())
+    assert method.without_noise() == PuzzleMix()

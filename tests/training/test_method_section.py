@@ -1,6 +1,6 @@
 """[method]: one method, several, or a choice; complete, writable as TOML, and refused where nothing can train it."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,7 @@ def test_none_is_written_as_a_word_where_it_is_not_the_default() -> None:
 def test_the_data_s_statistics_reach_the_methods_that_need_them() -> None:
     augmix = MethodSection(name="augmix").build(DATA)[0]
     assert (augmix.mean, augmix.std, augmix.normalized) == (DATA.mean, DATA.std, True)
-    assert MethodSection(name="puzzlemix").build(DATA) == [replace(PuzzleMix(), pixel_std=DATA.std)]
+    assert MethodSection(name="puzzlemix").build(DATA) == [PuzzleMix(pixel_mean=DATA.mean, pixel_std=DATA.std)]
     assert MethodSection(name="puzzlemix", options={"pixel_std": 0.5}).build(DATA)[0].pixel_std == 0.5
 
 

@@ -8,8 +8,8 @@ Shapes: B batch, C channels, H W pixels, g blocks a side.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -81,7 +81,11 @@ class PuzzleMixDraws(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PuzzleMix(BatchMixer[PuzzleMixDraws]):
-    """Draw partners, λ ~ Beta(alpha, alpha) and a block count, then solve for mask and transport."""
+    """Draw partners, λ ~ Beta(alpha, alpha) and a block count, then solve for mask and transport.
+
+    With an `adversarial_probability` it trains by ``training_step(model, PuzzleMix(...))`` alone: the noise needs the
+    gradient, and a method is handed only saliency.
+    """
 
     needs_saliency: ClassVar[bool] = True
     saliency_source: ClassVar[str] = "input-gradient"
@@ -97,6 +101,9 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
     transport_cost: float | None = 0.8  # ξ; None leaves blocks in place
     transport_grid: int | None = None  # least blocks a side for the transport; the authors' CIFAR commands amount to 8
     solver: Solver = "scipy"  # "pymaxflow" is faster, and under the GPL
+    adversarial_probability: float = 0.0  # of noise on the source, and on the destination; the authors' commands: 0.1
+    adversarial_radius: float = 10 / 255  # largest change of a pixel in [0, 1]
+    pixel_mean: float | Sequence[float] | None = None  # what was subtracted; noisy pixels stay in [0, 1] if it is known
     per: draws.Per = "batch"  # one λ per batch as by the authors, or one per sample
 
     def __post_init__(self) -> None:
@@ -108,24 +115,47 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
             checks.positive("transport_cost", self.transport_cost)
         if self.transport_grid is not None:
             checks.whole_number("transport_grid", self.transport_grid, least=1)
+        checks.probability("adversarial_probability", self.adversarial_probability)
+        checks.positive("adversarial_radius", self.adversarial_radius)
+        if self.pixel_mean is not None:
+            for mean in self.pixel_mean if isinstance(self.pixel_mean, Sequence) else (self.pixel_mean,):
+                checks.probability("pixel_mean", mean)
         self.terms.check()
 
     @property
     def terms(self) -> EnergyTerms:
         return EnergyTerms(self.beta, self.gamma, self.eta, self.levels, self.pixel_std, self.neighbourhood)
 
+    def without_noise(self) -> Self:
+        """The same but for the adversarial noise: what mixes for given saliency."""
+        return replace(self, adversarial_probability=0.0)
+
     @property
     def moves_pixels(self) -> bool:
         return self.transport_cost is not None
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> PuzzleMixDraws:
+        if self.adversarial_probability:
+            # Said here, which every step passes, rather than trained silently without the noise.
+            raise ValueError(
+                "adversarial_probability must be 0 where PuzzleMix is handed saliency and no gradient, got "
+                f"{self.adversarial_probability!r}: training_step(model, method) gives the step that makes the noise"
+            )
         partner = self.draw_partners(images, generator)
         checks.grids_fit((*self.grids, self.transport_grid or 1), images)
         grid = draws.grid(self.grids, generator=generator)
         ratio = self.draw_ratio(images, self.alpha, generator)
         return PuzzleMixDraws(partner, draws.to_device(ratio, images.device), grid)
 
-    def apply(self, images: Tensor, labels: Tensor, saliency: Tensor | None, drawn: PuzzleMixDraws) -> MixedBatch:
+    def apply(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        saliency: Tensor | None,
+        drawn: PuzzleMixDraws,
+        shown: tuple[Tensor, Tensor] | None = None,
+    ) -> MixedBatch:
+        """Mix for given draws; `shown` as in `puzzlemix`."""
         if saliency is None:
             raise ValueError("saliency must be given to PuzzleMix, got None: see SaliencyCapture")
         return puzzlemix(
@@ -139,4 +169,5 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
             transport_cost=self.transport_cost,
             transport_grid=self.transport_grid,
             solver=self.solver,
+            shown=shown,
         )

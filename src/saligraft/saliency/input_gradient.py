@@ -52,16 +52,21 @@ class InputGradient(NetworkSource):
         self.of, self.over = of, over
 
     def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        return gradient_saliency(self.gradient(images, labels), self.over)
+
+    def gradient(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        """The slopes themselves, (B, C, H, W), by the same pass without a trace; PuzzleMix's noise steps along them."""
         given = self._check(images, labels)
         with without_trace(self.network, images, self.mode):
-            return self._maps(self.network, images.detach().requires_grad_(), given, keep_graph=False)[1]
+            return self._slopes(self.network, images.detach().requires_grad_(), given, keep_graph=False)[1]
 
     def training_pass(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         given = self._check(images, labels)
         watched = images if images.requires_grad else images.detach().requires_grad_()
-        return self._maps(self.model, watched, given, keep_graph=True)
+        logits, gradient = self._slopes(self.model, watched, given, keep_graph=True)
+        return logits, gradient_saliency(gradient, self.over)
 
-    def _maps(self, model: nn.Module, images: Tensor, labels: Tensor, keep_graph: bool) -> tuple[Tensor, Tensor]:
+    def _slopes(self, model: nn.Module, images: Tensor, labels: Tensor, keep_graph: bool) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
             logits = logits_of(model(images))
             if self.of == "loss":
@@ -70,7 +75,7 @@ class InputGradient(NetworkSource):
             else:
                 total = label_scores(logits, labels).sum()
             (gradient,) = torch.autograd.grad(total, images, retain_graph=keep_graph)
-        return logits, gradient_saliency(gradient, self.over)
+        return logits, gradient
 
     def _check(self, images: Tensor, labels: Tensor | None) -> Tensor:
         checks.images(images)

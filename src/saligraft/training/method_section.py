@@ -62,7 +62,7 @@ METHOD_NAMES = (NO_METHOD, *BY_NAME)
 # What the data decides and no recipe says: the loader normalises, and AugMix must undo just that.
 OF_THE_DATA = {"augmix": ("mean", "std", "normalized")}
 # What the data decides unless a recipe says otherwise.
-UNLESS_SET = {"puzzlemix": ("pixel_std",)}
+UNLESS_SET = {"puzzlemix": ("pixel_mean", "pixel_std")}
 SOURCE_OF_SALIENCYMIX = "fine-grained"
 
 
@@ -241,7 +241,7 @@ def _from_data(name: str, data: Normalization | None) -> dict[str, Any]:
         return {}
     if name == "augmix":
         return {**data._asdict(), "normalized": True}
-    return {"pixel_std": data.std} if name == "puzzlemix" else {}
+    return {"pixel_mean": data.mean, "pixel_std": data.std} if name == "puzzlemix" else {}
 
 
 def _as_mixer(name: str, methods: Sequence[Method]) -> BatchMixer[Any]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from saligraft.data import ImageData
-from saligraft.methods import BatchMixer, Compose, ImageTransform
+from saligraft.methods import BatchMixer, Compose, ImageTransform, PuzzleMix
 from saligraft.reports import page
 from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows
 from saligraft.saliency.base import NetworkSource
@@ -35,7 +35,10 @@ def _mixer(recipe: Recipe, data: ImageData) -> Mixer | None:
     if not methods or not isinstance(methods[-1], BatchMixer):
         return None
     parts = [part for part in methods if isinstance(part, ImageTransform | BatchMixer)]
-    return methods[-1] if len(parts) == 1 else Compose(parts)
+    if len(parts) > 1:
+        return Compose(parts)
+    # Adversarial noise, which needs a step, is left out of the pictures: they show mask and transport.
+    return methods[-1].without_noise() if isinstance(methods[-1], PuzzleMix) else methods[-1]
 
 
 def _rows(recipe: Recipe, mixer: Mixer, network: nn.Module, data: ImageData, device: torch.device) -> list[GalleryRow]:

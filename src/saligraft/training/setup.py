@@ -104,6 +104,7 @@ def _single_methods(methods: Iterable[Method]) -> Iterator[Method]:
         elif isinstance(method, RandomChoice):
             yield from _single_methods(method.methods)
         elif isinstance(method, SaliencyGrafting | PuzzleMix):
+            method = method.without_noise() if isinstance(method, PuzzleMix) else method
             yield from (dataclasses.replace(method, grids=(grid,)) for grid in method.grids)
         else:
             yield method

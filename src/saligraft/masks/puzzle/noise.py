@@ -19,13 +19,17 @@ _STEP_BEYOND = 2 / 255
 
 
 class PixelScale(NamedTuple):
-    """How pixels in [0, 1] were normalised: one number, or one per channel."""
+    """How pixels in [0, 1] were normalised: one number, or one per channel.
 
-    mean: float | Sequence[float]
+    The noise itself needs no mean; with None it is not known where 0 and 1 lie, and nothing is clamped to them.
+    """
+
+    mean: float | Sequence[float] | None
     std: float | Sequence[float]
 
     def _as(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        mean, std = (torch.as_tensor(part, device=images.device, dtype=images.dtype).view(-1, 1, 1) for part in self)
+        parts = (0.0 if self.mean is None else self.mean, self.std)
+        mean, std = (torch.as_tensor(part, device=images.device, dtype=images.dtype).view(-1, 1, 1) for part in parts)
         return mean, std
 
     def pixels(self, images: Tensor) -> Tensor:
@@ -34,7 +38,7 @@ class PixelScale(NamedTuple):
 
     def normalised(self, pixels: Tensor) -> Tensor:
         mean, std = self._as(pixels)
-        return (pixels.clamp(0, 1) - mean) / std
+        return ((pixels if self.mean is None else pixels.clamp(0, 1)) - mean) / std
 
 
 def noisy_start(images: Tensor, uniform: Tensor, scale: PixelScale, radius: float = 10 / 255) -> Tensor:
