@@ -6,16 +6,32 @@ from pathlib import Path
 from typing import Any
 
 from saligraft.checks import one_of
+from saligraft.data.batches import Batch, Loader
 from saligraft.data.image_data import ImageData
-from saligraft.data.loader import Batch, InMemoryLoader, crop_and_flip, undo_crop_and_flip
+from saligraft.data.loader import InMemoryLoader, crop_and_flip, undo_crop_and_flip
 from saligraft.data.shapes import shapes
+from saligraft.data.streamed import StreamedData
 
-__all__ = ["DATASETS", "Batch", "ImageData", "InMemoryLoader", "crop_and_flip", "load", "undo_crop_and_flip"]
+__all__ = [
+    "DATASETS",
+    "Batch",
+    "ImageData",
+    "InMemoryLoader",
+    "Loader",
+    "Split",
+    "StreamedData",
+    "crop_and_flip",
+    "load",
+    "make_data_loader",
+    "undo_crop_and_flip",
+]
 
-DATASETS: dict[str, Callable[..., ImageData]] = {"shapes": shapes}
+Split = ImageData | StreamedData
+
+DATASETS: dict[str, Callable[..., Split]] = {"shapes": shapes}
 
 
-def load(name: str = "shapes", *, split: str = "train", root: str | Path | None = None, **options: Any) -> ImageData:
+def load(name: str = "shapes", *, split: str = "train", root: str | Path | None = None, **options: Any) -> Split:
     """Load one split, "train" or "test", of a data set by name; `shapes` needs no `root`.
 
     `options` are those of the data set's own function, e.g. size, per_class and seed of `shapes`.
@@ -29,3 +45,16 @@ def load(name: str = "shapes", *, split: str = "train", root: str | Path | None 
     for option in options:
         one_of(f"option of {name}", option, accepted)
     return DATASETS[name](split=split, **options)
+
+
+def make_data_loader(
+    data: Split, *, batch_size: int, train: bool, seed: int = 0, pad: int = 4, flip: bool = True, **placement: Any
+) -> Loader:
+    """The loader that suits the split; `placement` is device, rank, world_size.
+
+    `pad` is for images in memory: others are cropped as their data set says.
+    """
+    if isinstance(data, ImageData):
+        pad = pad if train else 0
+        return InMemoryLoader(data, batch_size=batch_size, train=train, seed=seed, pad=pad, flip=flip, **placement)
+    raise NotImplementedError

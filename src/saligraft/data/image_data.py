@@ -3,7 +3,8 @@
 Shapes: N images, C channels, H W pixels.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -32,15 +33,8 @@ class ImageData:
             _check_tensor("masks", self.masks, torch.bool, (count, height, width))
         if self.boxes is not None:
             _check_tensor("boxes", self.boxes, torch.int64, (count, 4))
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) != channels:
-                raise ValueError(f"{name} must hold one value per channel ({channels}), got {len(values)}")
-        if min(self.std, default=1.0) <= 0:
-            raise ValueError(f"std must be > 0, got {self.std}")
-        if count and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
-            raise ValueError(
-                f"labels must lie in [0, {len(self.classes)}), got {int(self.labels.min())} to {int(self.labels.max())}"
-            )
+        check_statistics(self.mean, self.std, channels)
+        check_labels(self.labels, len(self.classes))
 
     def __len__(self) -> int:
         return self.images.shape[0]
@@ -48,6 +42,36 @@ class ImageData:
     @property
     def num_classes(self) -> int:
         return len(self.classes)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Channels, height, width."""
+        channels, height, width = self.images.shape[1:]
+        return channels, height, width
+
+    def subset(self, indices: Tensor) -> Self:
+        """These samples alone, in this order; all classes stay."""
+        masks, boxes = (None if part is None else part[indices] for part in (self.masks, self.boxes))
+        return replace(self, images=self.images[indices], labels=self.labels[indices], masks=masks, boxes=boxes)
+
+    def take(self, indices: Tensor) -> "ImageData":
+        """These samples in memory, as a test shows them."""
+        return self.subset(indices)
+
+
+def check_statistics(mean: tuple[float, ...], std: tuple[float, ...], channels: int) -> None:
+    """One mean and one positive standard deviation per channel."""
+    for name, values in (("mean", mean), ("std", std)):
+        if len(values) != channels:
+            raise ValueError(f"{name} must hold one value per channel ({channels}), got {len(values)}")
+    if min(std, default=1.0) <= 0:
+        raise ValueError(f"std must be > 0, got {std}")
+
+
+def check_labels(labels: Tensor, classes: int) -> None:
+    """Every label names a class."""
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise ValueError(f"labels must lie in [0, {classes}), got {int(labels.min())} to {int(labels.max())}")
 
 
 def _check_tensor(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:

@@ -6,29 +6,15 @@ Shapes: N images of the data set, B batch, C channels, H W pixels.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from saligraft.checks import whole_number
+from saligraft.data.batches import Batch
 from saligraft.data.image_data import ImageData
-from saligraft.draws import key, keyed_uniforms
-
-_ORDER, _GEOMETRY = 0, 1  # separate streams of one (seed, epoch)
-
-
-class Batch(NamedTuple):
-    """Images (B,C,H,W) float32 normalised, labels (B,), index (B,) in the data set, and geometry (B,3).
-
-    Geometry is top, left, flipped: the crop's upper left corner in the stored image (negative in the padding), and
-    whether the crop was then mirrored; (0, 0, 0) is the stored image itself.
-    """
-
-    images: Tensor
-    labels: Tensor
-    index: Tensor  # type: ignore[assignment]  # shadows tuple.index, which nobody needs here
-    geometry: Tensor
+from saligraft.data.order import Order
+from saligraft.draws import keyed_uniforms
 
 
 def crop_and_flip(images: Tensor, geometry: Tensor) -> Tensor:
@@ -62,13 +48,10 @@ def _pick(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 class InMemoryLoader:
-    """Iterate over one split held on the device.
+    """Iterate over one split held on the device, dealt out as `Order` says; `batch_size` is per rank.
 
-    Training: shuffled anew each epoch, cropped at random with `pad` pixels of zeros, which is the data mean, about the
-    normalised image, and mirrored at random; a last partial batch is dropped unless it is the only one.
-    `batch_size` is per rank; ranks share one order, and together see in each step the batch that a single rank of
-    batch_size * world_size would see.
-    Testing: in order, unchanged, every image once over all ranks.
+    Training images are cropped at random with `pad` pixels of zeros, which is the data mean, about the normalised
+    image, and mirrored at random; test images stay as they are.
     """
 
     def __init__(
@@ -84,9 +67,13 @@ class InMemoryLoader:
         pad: int = 4,
         flip: bool = True,
     ) -> None:
-        _check_layout(data, batch_size, train, rank, world_size, pad)
-        self.batch_size, self.train, self.seed = batch_size, train, seed
-        self.rank, self.world_size, self.pad, self.flip = rank, world_size, pad, flip
+        self.order = Order(
+            count=len(data), batch_size=batch_size, train=train, seed=seed, rank=rank, world_size=world_size
+        )
+        smallest = min(data.images.shape[-2:])
+        if not 0 <= pad < smallest:
+            raise ValueError(f"pad must lie in [0, {smallest}) for images of this size, got {pad}")
+        self.batch_size, self.pad, self.flip = batch_size, pad, flip
         self.epoch = 0
         self.device = torch.device(device)
         self._images = data.images.to(self.device)
@@ -102,51 +89,27 @@ class InMemoryLoader:
 
     def __len__(self) -> int:
         """The number of batches this rank yields."""
-        return -(-self._share() // self.batch_size)
+        return self.order.batches
 
     def __iter__(self) -> Iterator[Batch]:
-        order = self._order().to(self.device, non_blocking=True)
-        for start in range(0, len(order), self.batch_size):
-            index = order[start : start + self.batch_size]
+        return self.batches()
+
+    def batches(self, start: int = 0) -> Iterator[Batch]:
+        """The epoch's batches from number `start` on."""
+        order = self.order.epoch(self.epoch).to(self.device, non_blocking=True)
+        for first in range(start * self.batch_size, len(order), self.batch_size):
+            index = order[first : first + self.batch_size]
             geometry = self._geometry(index)
             images = self._images[index].float() * self._scale + self._shift
-            if self.train:
+            if self.order.train:
                 images = crop_and_flip(images, geometry)
             yield Batch(images, self._labels[index], index, geometry)
 
-    def _share(self) -> int:
-        """How many images this rank sees in an epoch."""
-        count = len(self._images)
-        if not self.train:
-            return len(range(self.rank, count, self.world_size))
-        whole = count // (self.batch_size * self.world_size)
-        return whole * self.batch_size if whole else count // self.world_size
-
-    def _order(self) -> Tensor:
-        """Sample indices of this rank in the order of this epoch; rank r takes every world_size-th from r on."""
-        count = len(self._images)
-        if not self.train:
-            return torch.arange(count)[self.rank :: self.world_size]
-        generator = torch.Generator().manual_seed(key(self.seed, self.epoch, _ORDER))
-        return torch.randperm(count, generator=generator)[self.rank :: self.world_size][: self._share()]
-
     def _geometry(self, index: Tensor) -> Tensor:
         """Top, left, flipped (B,3) of these samples in this epoch."""
-        if not self.train:
+        if not self.order.train:
             return index.new_zeros(len(index), 3)
-        draws = keyed_uniforms(key(self.seed, self.epoch, _GEOMETRY), index, 3)
+        draws = keyed_uniforms(self.order.augmentation(self.epoch), index, 3)
         corner = (draws[:, :2] * (2 * self.pad + 1)).long() - self.pad
         flipped = (draws[:, 2:] < 0.5).long() if self.flip else index.new_zeros(len(index), 1)
         return torch.cat([corner, flipped], dim=1)
-
-
-def _check_layout(data: ImageData, batch_size: int, train: bool, rank: int, world_size: int, pad: int) -> None:
-    whole_number("batch_size", batch_size, least=1)
-    whole_number("world_size", world_size, least=1)
-    if not 0 <= rank < world_size:
-        raise ValueError(f"rank must lie in [0, {world_size}), got {rank}")
-    if train and len(data) < world_size:
-        raise ValueError(f"data must hold an image for each of {world_size} ranks, got {len(data)} images")
-    smallest = min(data.images.shape[-2:])
-    if not 0 <= pad < smallest:
-        raise ValueError(f"pad must lie in [0, {smallest}) for images of this size, got {pad}")

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor, nn
 
-from saligraft.data import ImageData
+from saligraft.data import ImageData, Split
 from saligraft.draws import key
 from saligraft.networks import build_network
 from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows
@@ -77,10 +77,10 @@ class Lens:
             self.network.train(training)
 
 
-def choose(data: ImageData, count: int, seed: int) -> ImageData:
+def choose(data: Split, count: int, seed: int) -> ImageData:
     """Up to `count` images of the data, without masks and boxes, chosen and ordered by the seed."""
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(key(seed)))[:count]
-    return replace(data, images=data.images[order], labels=data.labels[order], masks=None, boxes=None)
+    return replace(data.take(order), masks=None, boxes=None)
 
 
 def draw_gallery(method: Mixer, lens: Lens, pool: ImageData, *, count: int, seed: int) -> list[GalleryRow]:
@@ -102,7 +102,7 @@ def network_of_run(folder: Path) -> Lens:
     network = make_network(recipe, data)
     load_weights(folder, network)
     origin = f"{recipe.network.name}, trained for {recipe.training.epochs} epochs on {recipe.data.name} ({folder})"
-    size = (data.images.shape[2], data.images.shape[3])
+    size = data.image_shape[1:]
     return Lens(network=network, mean=data.mean, std=data.std, size=size, origin=origin, classes=data.classes)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import saligraft as sg
-from saligraft.data import ImageData
+from saligraft.data import Split
 from saligraft.reports import tiles
 from saligraft.reports.gallery import GalleryRow, gallery_html, label_html, picture_html
 
@@ -90,11 +90,11 @@ def steps_section(row: GalleryRow) -> Section:
     )
 
 
-def contact_sheet_section(data: ImageData, per_class: int = 12) -> Section:
+def contact_sheet_section(data: Split, per_class: int = 12) -> Section:
     """The first images of every class (of up to 20), one strip per class."""
     strips = []
     for label, name in list(enumerate(data.classes))[:20]:
-        images = data.images[data.labels == label][:per_class]
+        images = data.take((data.labels == label).nonzero()[:per_class, 0]).images
         if len(images):
             strip = np.concatenate([tiles.to_picture(image.float() / 255) for image in images], axis=1)
             height, width = strip.shape[:2]
@@ -102,7 +102,7 @@ def contact_sheet_section(data: ImageData, per_class: int = 12) -> Section:
                 f'<figure><figcaption>{escape(name)}</figcaption><img class="crisp" src="{tiles.data_uri(strip)}" '
                 f'width="{width}" height="{height}" alt="{len(images)} images of {escape(name)}"></figure>'
             )
-    size = "×".join(str(side) for side in data.images.shape[-2:])
+    size = "×".join(str(side) for side in data.image_shape[1:])
     intro = f"Some images of <code>{escape(data.name)}</code>, {len(data.classes)} classes, {size} pixels."
     return Section(title="The data", intro=intro, body=f'<div class="sheet">{"".join(strips)}</div>')
 

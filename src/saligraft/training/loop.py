@@ -17,7 +17,7 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from saligraft.data import ImageData, InMemoryLoader
+from saligraft.data import Loader, Split
 from saligraft.draws import key
 from saligraft.regularizers import DropBlock, set_drop_block_progress
 from saligraft.reports.run_report import write_run_report
@@ -59,9 +59,9 @@ class Session:
     step: TrainingStep
     generator: torch.Generator  # of the step's draws
     drops_blocks: bool  # whether the network holds DropBlock, whose rate grows with the steps
-    train_loader: InMemoryLoader
-    test_loader: InMemoryLoader
-    test_data: ImageData
+    train_loader: Loader
+    test_loader: Loader
+    test_data: Split
 
 
 def train(

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from saligraft import __version__
-from saligraft.data import ImageData, InMemoryLoader
+from saligraft.data import Split, make_data_loader
 from saligraft.networks import build_network
 from saligraft.saliency.base import Passes
 from saligraft.saliency.sources import SALIENCY_SOURCES
@@ -128,13 +128,13 @@ def _table(name: str) -> dict[str, Any]:
     }
 
 
-def _timed_step(recipe: Recipe, data: ImageData) -> Callable[[], None]:
+def _timed_step(recipe: Recipe, data: Split) -> Callable[[], None]:
     """One optimiser step on one batch, the same for all methods; each has a network of its own, equal at first."""
     torch.manual_seed(0)
     model = build_network(NETWORK, len(data.classes)).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     step = make_step(recipe, model, data, torch.Generator().manual_seed(0))
-    batch = next(iter(InMemoryLoader(data, batch_size=BATCH_SIZE, train=True)))
+    batch = next(iter(make_data_loader(data, batch_size=BATCH_SIZE, train=True)))
 
     def take() -> None:
         optimizer.zero_grad()

@@ -5,7 +5,7 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from saligraft.data import ImageData
+from saligraft.data import Split
 from saligraft.methods import BatchMixer, Compose, ImageTransform, PuzzleMix
 from saligraft.reports import page
 from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows
@@ -18,7 +18,7 @@ BATCH = 32  # test images that pairs are drawn from: enough to choose among, qui
 ROWS = 4
 
 
-def pictures(recipe: Recipe, network: nn.Module, data: ImageData, device: torch.device) -> page.Section:
+def pictures(recipe: Recipe, network: nn.Module, data: Split, device: torch.device) -> page.Section:
     """A gallery where images are mixed with each other; the contact sheet of the data elsewhere."""
     mixer = _mixer(recipe, data)
     if mixer is None:
@@ -29,7 +29,7 @@ def pictures(recipe: Recipe, network: nn.Module, data: ImageData, device: torch.
     return page.gallery_section(rows, f"Test images mixed as in training{maps}. {page.gallery_legend(rows)}")
 
 
-def _mixer(recipe: Recipe, data: ImageData) -> Mixer | None:
+def _mixer(recipe: Recipe, data: Split) -> Mixer | None:
     """The method as one function from batch to mixed batch; None where no image meets another."""
     methods = recipe.method.build(Normalization(data.mean, data.std))
     if not methods or not isinstance(methods[-1], BatchMixer):
@@ -41,12 +41,12 @@ def _mixer(recipe: Recipe, data: ImageData) -> Mixer | None:
     return methods[-1].without_noise() if isinstance(methods[-1], PuzzleMix) else methods[-1]
 
 
-def _rows(recipe: Recipe, mixer: Mixer, network: nn.Module, data: ImageData, device: torch.device) -> list[GalleryRow]:
+def _rows(recipe: Recipe, mixer: Mixer, network: nn.Module, data: Split, device: torch.device) -> list[GalleryRow]:
     """Mixed as the loader normalises them, where a method's fill colour and scales have their meaning; then shown."""
-    chosen = torch.linspace(0, len(data) - 1, min(BATCH, len(data))).long()
+    chosen = data.take(torch.linspace(0, len(data) - 1, min(BATCH, len(data))).long())
     mean, std = (torch.tensor(values)[:, None, None] for values in (data.mean, data.std))
-    images = ((data.images[chosen].float() / 255 - mean) / std).to(device)
-    labels = data.labels[chosen].to(device)
+    images = ((chosen.images.float() / 255 - mean) / std).to(device)
+    labels = chosen.labels.to(device)
     saliency = None
     if recipe.method.saliency.name is not None:
         saliency = recipe.method.saliency.build(network, Normalization(data.mean, data.std))(images, labels)

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from saligraft import data as datasets
-from saligraft.data import ImageData, InMemoryLoader
+from saligraft.data import Loader, Split, make_data_loader
 from saligraft.draws import key
 from saligraft.losses import mixed_cross_entropy
 from saligraft.methods import BatchMixer, Compose, ImageTransform, PuzzleMix, RandomChoice, SaliencyGrafting
@@ -28,15 +28,15 @@ TrainingStep = GraftingStep | MixingStep | FeatureMixingStep | ViewsStep
 WEIGHTS, MIXING, LAYERS = range(3)
 
 
-def load_split(recipe: Recipe, split: str) -> ImageData:
+def load_split(recipe: Recipe, split: str) -> Split:
     """The recipe's "train" or "test" images."""
     section = recipe.data
     return datasets.load(section.name, split=split, root=section.root, **section.options)
 
 
-def make_loader(recipe: Recipe, data: ImageData, accelerator: Accelerator, *, train: bool) -> InMemoryLoader:
+def make_loader(recipe: Recipe, data: Split, accelerator: Accelerator, *, train: bool) -> Loader:
     """Batches of this process; all processes together take the recipe's batch size."""
-    return InMemoryLoader(
+    return make_data_loader(
         data,
         batch_size=recipe.training.batch_size // accelerator.num_processes,
         train=train,
@@ -44,21 +44,21 @@ def make_loader(recipe: Recipe, data: ImageData, accelerator: Accelerator, *, tr
         device=accelerator.device,
         rank=accelerator.process_index,
         world_size=accelerator.num_processes,
-        pad=recipe.data.pad if train else 0,
+        pad=recipe.data.pad,
         flip=recipe.data.flip,
     )
 
 
-def make_network(recipe: Recipe, data: ImageData) -> nn.Module:
+def make_network(recipe: Recipe, data: Split) -> nn.Module:
     """The recipe's network with initial weights that the seed decides, whatever was drawn before."""
     with torch.random.fork_rng():
         torch.manual_seed(key(recipe.seed, WEIGHTS))
-        network = build_network(recipe.network.name, len(data.classes), data.images.shape[1], **recipe.network.options)
+        network = build_network(recipe.network.name, len(data.classes), data.image_shape[0], **recipe.network.options)
     return network.to(memory_format=torch.channels_last) if recipe.training.channels_last else network
 
 
 def make_step(
-    recipe: Recipe, model: nn.Module, data: ImageData, generator: torch.Generator, warmup_steps: int = 0
+    recipe: Recipe, model: nn.Module, data: Split, generator: torch.Generator, warmup_steps: int = 0
 ) -> TrainingStep:
     """The step of the recipe's method: on originals and mixed images, or as its authors do on the mixed alone."""
     normalization = Normalization(data.mean, data.std)
@@ -74,12 +74,12 @@ def make_step(
     return cast(TrainingStep, training_step(model, recipe.method.build(normalization), **options))
 
 
-def check_method(recipe: Recipe, network: nn.Module, data: ImageData) -> None:
+def check_method(recipe: Recipe, network: nn.Module, data: Split) -> None:
     """Mix a batch of noise of the data's size, with every grid of every method: what does not fit fails here.
 
     Nothing of the network or of the caller's random state changes.
     """
-    images = torch.rand((2, *data.images.shape[1:]), generator=torch.Generator().manual_seed(0))
+    images = torch.rand((2, *data.image_shape), generator=torch.Generator().manual_seed(0))
     labels = torch.zeros(2, dtype=torch.int64)
     saliency = torch.ones(2, 4, 4)
     with torch.random.fork_rng():
@@ -110,7 +110,7 @@ def _single_methods(methods: Iterable[Method]) -> Iterator[Method]:
             yield method
 
 
-def labelled_images(recipe: Recipe, loader: InMemoryLoader) -> Iterator[tuple[Tensor, Tensor]]:
+def labelled_images(recipe: Recipe, loader: Loader) -> Iterator[tuple[Tensor, Tensor]]:
     """Images in the recipe's memory order, with their labels."""
     for batch in loader:
         yield in_memory_order(recipe, batch.images), batch.labels
