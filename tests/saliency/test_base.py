@@ -1,12 +1,14 @@
-"""Running a network without a trace, and the score of a label."""
+"""Running a network without a trace, the score of a label, and what every source asks of labels and torch."""
 
 import random
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from saligraft.networks import build_network
 from saligraft.saliency.base import SaliencySource, label_scores, without_trace
+from saligraft.saliency.sources import saliency_source
 
 
 def test_buffers_inside_are_copies_and_outside_the_very_same() -> None:
@@ -54,6 +56,30 @@ def test_scores() -> None:
     assert label_scores(logits, torch.tensor([2, 0])).tolist() == [4.0, 8.0]
     rows = torch.tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 1.0]])
     assert label_scores(logits, rows).tolist() == [1.5, 48.0]
+
+
+@pytest.mark.parametrize("name", ["cam", "grad-cam", "input-gradient"])
+@pytest.mark.parametrize("labels", [torch.tensor([0, 5]), torch.tensor([-1, 0]), torch.ones(2, 6)])
+def test_a_class_that_the_network_does_not_have_is_named(name: str, labels: Tensor) -> None:
+    network = build_network("wrn-10-1", num_classes=5)
+    source, images = saliency_source(name, network), torch.randn(2, 3, 16, 16)
+    expected = r"labels must (be class indices in \[0, 5\), got (5|-1)|have one column per .*, 5, got 6)$"
+    with pytest.raises(ValueError, match=expected):
+        source(images, labels)
+    with pytest.raises(ValueError, match=expected):
+        source.with_logits(network, images, labels)
+
+
+@pytest.mark.parametrize("name", ["grad-cam", "input-gradient"])
+def test_inference_mode_rules_a_gradient_out(name: str) -> None:
+    network = build_network("wrn-10-1", num_classes=5)
+    source, labels = saliency_source(name, network), torch.tensor([0, 4])
+    with torch.inference_mode():
+        images = torch.randn(2, 3, 16, 16)
+        with pytest.raises(RuntimeError, match=rf"{name} takes a gradient.*inference_mode.*no_grad"):
+            source(images, labels)
+    with torch.no_grad():  # images that inference mode has made serve elsewhere
+        assert torch.equal(source(images, labels), source(images.clone(), labels))
 
 
 def test_a_source_of_ones_own_needs_only_its_call() -> None:

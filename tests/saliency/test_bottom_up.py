@@ -162,12 +162,20 @@ def test_the_fourth_channel_is_ignored_and_other_counts_refused(function) -> Non
         function(torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
 
 
-@pytest.mark.parametrize(("scale", "shift"), [(4.0, -2.0), (1e-3, 0.0), (1.0, 50.0), (-1.0, 0.0)])
-def test_fine_grained_knows_no_range_or_offset(scale: float, shift: float) -> None:
+@pytest.mark.parametrize(
+    ("scale", "shifts"),
+    [(4.0, (-2.0,)), (1e-3, (0.0,)), (1.0, (50.0,)), (-1.0, (0.0,)), (2.0, (-3.0, 0.0, 5.0))],
+)
+def test_offsets_and_one_scale_for_all_channels_leave_the_map(scale: float, shifts: tuple[float, ...]) -> None:
     images = smooth_noise(3, (32, 40))
-    torch.testing.assert_close(
-        fine_grained_saliency(images * scale + shift), fine_grained_saliency(images), rtol=0, atol=2e-3
-    )
+    changed = images * scale + torch.tensor(shifts)[:, None, None]
+    torch.testing.assert_close(fine_grained_saliency(changed), fine_grained_saliency(images), rtol=0, atol=2e-3)
+
+
+def test_a_scale_per_channel_changes_the_map() -> None:
+    images = smooth_noise(3, (32, 40))
+    changed = images * torch.tensor([1.0, 0.2, 3.0])[:, None, None]
+    assert (fine_grained_saliency(changed) - fine_grained_saliency(images)).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("level", [0.0, 0.1, 0.7, 1.0, -300.3])

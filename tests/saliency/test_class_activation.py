@@ -115,14 +115,17 @@ def test_grad_cam_suits_a_head_of_several_layers() -> None:
     logits = model.head(features.mean(dim=(2, 3)))
     (slopes,) = torch.autograd.grad(logits[0, 1] + logits[1, 3], features)
     torch.testing.assert_close(GradCam(model)(images, labels), gradient_activation_map(features, slopes))
-    with pytest.raises(ValueError, match=r'classifier must take the 6 channels .* it takes 9.* use "grad-cam"'):
+    with pytest.raises(ValueError, match=r'classifier must take the 6 channels .* 8x8 .* it takes 9.* use "grad-cam"'):
         ClassActivation(model)(images, labels)
 
 
 def test_a_network_without_a_linear_layer_is_refused_by_cam() -> None:
     model = nn.Sequential(nn.Conv2d(3, K, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    with pytest.raises(ValueError, match="model must end in a linear layer for CAM"):
-        ClassActivation(model)(torch.randn(2, 3, 8, 8), torch.tensor([1, 3]))
+    with pytest.raises(ValueError, match=r'model must end in a linear layer for CAM, got a Sequential.*use "grad-cam"'):
+        ClassActivation(model)
+    unfit = nn.Sequential(nn.Conv2d(3, 7, 1), nn.Conv2d(7, K, 3), *model[1:])
+    with pytest.raises(ValueError, match="model must end in a linear layer for CAM, got none that gives the logits"):
+        ClassActivation(unfit)(torch.randn(2, 3, 8, 8), torch.tensor([1, 3]))
 
 
 def test_a_frozen_trunk_still_gives_grad_cam_and_trains_its_head() -> None:

@@ -122,8 +122,22 @@ def checked_labels(labels: Tensor | None, images: Tensor, source: str) -> Tensor
     return labels
 
 
+def check_classes(labels: Tensor, num_classes: int) -> None:
+    """Raise unless the labels name classes that the network has logits for."""
+    if labels.ndim == 2 and labels.shape[1] != num_classes:
+        raise ValueError(f"labels must have one column per class of the network, {num_classes}, got {labels.shape[1]}")
+    checks.label_values(labels, num_classes)
+
+
+def refuse_inference_mode(source: str) -> None:
+    """Raise where torch records nothing to take a gradient of, whatever `enable_grad` says."""
+    if torch.is_inference_mode_enabled():
+        raise RuntimeError(f"{source} takes a gradient, which torch.inference_mode() rules out: use torch.no_grad()")
+
+
 def label_scores(logits: Tensor, labels: Tensor) -> Tensor:
     """(B,): the logit of each true class; for rows of probabilities or several classes, weighed by them."""
+    check_classes(labels, logits.shape[1])
     if labels.ndim == 1:
         return logits.gather(1, labels[:, None].long())[:, 0]
     return (logits * labels.to(logits.dtype)).sum(dim=1)

@@ -33,8 +33,10 @@ MAP_BLUR = tuple(weight / sum(_MAP_BLUR) for weight in _MAP_BLUR)
 def fine_grained_saliency(images: Tensor) -> Tensor:
     """Centre–surround contrast over six scales, on-centre and off-centre apart: (B, C, H, W) -> (B, H, W).
 
-    Each of the two is scaled to a peak of 1, then they are added. Images may have any range and offset: the map stays
-    the same. Grey, or RGB, or RGB with a fourth channel that is ignored. A flat image gives an all-zero map.
+    Each of the two is scaled to a peak of 1, then they are added. Offsets, and one scale for all channels, do not
+    change the map; scales that differ between channels, as those of most normalisations do, change what each colour
+    counts (`FineGrained` can undo them). Grey, or RGB, or RGB with a fourth channel that is ignored. A flat image gives
+    an all-zero map.
     """
     checks.images(images)
     at_once = max(CACHED_PIXELS // (images.shape[2] * images.shape[3]), 1)
@@ -120,7 +122,10 @@ class BottomUp(SaliencySource):
 
 @dataclass(frozen=True, kw_only=True)
 class FineGrained(BottomUp):
-    """`fine_grained_saliency` as a source. Without `mean` and `std`, channels are weighed as they come."""
+    """Contrast of each pixel with its surround, at six scales; SaliencyMix's own.
+
+    `fine_grained_saliency` as a source. Without `mean` and `std`, channels are weighed as they come.
+    """
 
     def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         del labels  # looks at pixels alone
@@ -129,7 +134,10 @@ class FineGrained(BottomUp):
 
 @dataclass(frozen=True, kw_only=True)
 class SpectralResidual(BottomUp):
-    """`spectral_residual_saliency` as a source. Without `mean` and `std`, each image is stretched to [0, 1]."""
+    """What is unexpected in the image's spectrum.
+
+    `spectral_residual_saliency` as a source. Without `mean` and `std`, each image is stretched to [0, 1].
+    """
 
     def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         del labels  # looks at pixels alone

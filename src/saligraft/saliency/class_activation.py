@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from saligraft import checks
-from saligraft.saliency.base import Mode, Passes, checked_labels, label_scores
+from saligraft.saliency.base import Mode, Passes, checked_labels, label_scores, refuse_inference_mode
 from saligraft.saliency.find_layer import ACTIVATIONS
 from saligraft.saliency.layer_source import LayerSource, is_linear, linear_weight
 
 Negative = Literal["clamp", "shift"]
 NEGATIVES: tuple[str, ...] = get_args(Negative)
+NO_CLASSIFIER = "model must end in a linear layer for CAM"
 
 
 def class_activation_map(features: Tensor, weight: Tensor, labels: Tensor, negative: Negative = "clamp") -> Tensor:
@@ -40,6 +41,7 @@ def class_activation_map(features: Tensor, weight: Tensor, labels: Tensor, negat
         raise ValueError(f"weight must have one column per channel of features, {features.shape[1]}, got {channels}")
     if labels.ndim == 2 and labels.shape[1] != classes:
         raise ValueError(f"labels must have one column per row of weight, {classes}, got {labels.shape[1]}")
+    checks.label_values(labels, classes)
     weight = checks.at_least_float32(weight.detach())
     chosen = weight[labels.long()] if labels.ndim == 1 else labels.to(weight.dtype) @ weight
     evidence = _weighed(features, chosen)
@@ -66,11 +68,11 @@ def _weighed(features: Tensor, weight: Tensor) -> Tensor:
 
 
 class ClassActivation(LayerSource):
-    """CAM of the true label, from the training pass itself: its last map and the weights of its last linear layer.
+    """CAM of the true label: the last map, weighed by the last linear layer's weights for the class.
 
     Exact for networks that pool the map and go straight into a linear layer; where a norm stands between, near it;
-    where other layers do, the channels do not fit and an error says so. `classifier` names the linear layer if the
-    last one that gives the logits is not the right one.
+    where other layers do, the channels do not fit, and the first call raises an error that says so. `classifier` names
+    the linear layer if the last one that gives the logits is not the right one.
     """
 
     alone: ClassVar[Passes] = Passes(1, 0)
@@ -87,9 +89,11 @@ class ClassActivation(LayerSource):
     ) -> None:
         super().__init__(model, layer, mode)
         checks.one_of("negative", negative, NEGATIVES)
+        linear = sorted(name for name, module in self.network.named_modules() if is_linear(module))
+        if not linear:
+            raise ValueError(f'{NO_CLASSIFIER}, got a {type(self.network).__name__} without any; use "grad-cam"')
         if classifier is not None:
-            linear = {name for name, module in self.network.named_modules() if is_linear(module)}
-            checks.one_of("classifier", classifier, sorted(linear))
+            checks.one_of("classifier", classifier, linear)
         self.classifier, self.negative = classifier, negative
 
     def _check(self, images: Tensor, labels: Tensor | None) -> Tensor:
@@ -102,9 +106,11 @@ class ClassActivation(LayerSource):
             features = tensor.detach() if site.activation is None else site.activation(tensor.detach())
             features = self.channels_first(features, images)
             if features.shape[1] != weight.shape[1]:
+                height, width = images.shape[2:]
                 raise ValueError(
-                    f"the classifier must take the {features.shape[1]} channels of the {site}, it takes "
-                    f'{weight.shape[1]}: CAM needs a head that pools and is linear; use "grad-cam"'
+                    f"the classifier must take the {features.shape[1]} channels of the last map of {height}x{width} "
+                    f"images, the {site}, it takes {weight.shape[1]}: CAM needs a map that is pooled and goes straight "
+                    'into a linear layer; use "grad-cam", or larger images if this network pools small ones to nothing'
                 )
             maps.append(class_activation_map(features, weight, labels, self.negative))
 
@@ -114,7 +120,7 @@ class ClassActivation(LayerSource):
     def _weight(self, images: Tensor) -> Tensor:
         name = self.classifier or self.found(images).classifier
         if name is None:
-            raise ValueError('model must end in a linear layer for CAM, got none that gives the logits; use "grad-cam"')
+            raise ValueError(f'{NO_CLASSIFIER}, got none that gives the logits; use "grad-cam"')
         return linear_weight(self.network.get_submodule(name))
 
 
@@ -129,6 +135,7 @@ class GradCam(LayerSource):
     shared: ClassVar[Passes] = Passes(0, 0)  # likewise
 
     def _check(self, images: Tensor, labels: Tensor | None) -> Tensor:
+        refuse_inference_mode("grad-cam")
         return checked_labels(labels, images, "grad-cam")
 
     def _maps(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

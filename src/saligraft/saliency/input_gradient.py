@@ -14,7 +14,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saligraft import checks
-from saligraft.saliency.base import Mode, NetworkSource, Passes, checked_labels, label_scores, without_trace
+from saligraft.saliency.base import (
+    Mode,
+    NetworkSource,
+    Passes,
+    check_classes,
+    checked_labels,
+    label_scores,
+    refuse_inference_mode,
+    without_trace,
+)
 from saligraft.saliency.capture import logits_of
 
 Of = Literal["loss", "score"]
@@ -34,7 +43,7 @@ def gradient_saliency(gradient: Tensor, over: Over = "l2") -> Tensor:
 
 
 class InputGradient(NetworkSource):
-    """Slopes of the loss, or of the true class's logit, at each pixel, by `torch.autograd.grad`.
+    """How steeply the loss, or the true class's logit, changes with each pixel; PuzzleMix's own.
 
     By itself it costs a forward and a backward pass, in evaluation mode as PuzzleMix's authors do when they train on
     mixed images only; with a training pass it costs a backward pass, in training mode as they do when they train on
@@ -58,17 +67,18 @@ class InputGradient(NetworkSource):
         """The slopes themselves, (B, C, H, W), by the same pass without a trace; PuzzleMix's noise steps along them."""
         given = self._check(images, labels)
         with without_trace(self.network, images, self.mode):
-            return self._slopes(self.network, images.detach().requires_grad_(), given, keep_graph=False)[1]
+            return self._slopes(self.network, _leaf(images), given, keep_graph=False)[1]
 
     def training_pass(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         given = self._check(images, labels)
-        watched = images if images.requires_grad else images.detach().requires_grad_()
+        watched = images if images.requires_grad else _leaf(images)
         logits, gradient = self._slopes(self.model, watched, given, keep_graph=True)
         return logits, gradient_saliency(gradient, self.over)
 
     def _slopes(self, model: nn.Module, images: Tensor, labels: Tensor, keep_graph: bool) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
             logits = logits_of(model(images))
+            check_classes(labels, logits.shape[1])
             if self.of == "loss":
                 targets = labels.long() if labels.ndim == 1 else labels.to(checks.at_least_float32(logits).dtype)
                 total = F.cross_entropy(checks.at_least_float32(logits), targets, reduction="sum")
@@ -79,4 +89,10 @@ class InputGradient(NetworkSource):
 
     def _check(self, images: Tensor, labels: Tensor | None) -> Tensor:
         checks.images(images)
+        refuse_inference_mode("input-gradient")
         return checked_labels(labels, images, "input-gradient")
+
+
+def _leaf(images: Tensor) -> Tensor:
+    """The images as the start of a graph; what inference mode has made must be copied for that."""
+    return (images.clone() if images.is_inference() else images.detach()).requires_grad_()

@@ -34,7 +34,7 @@ from saligraft.saliency.input_gradient import InputGradient
 
 
 class FeatureMap(NetworkSource):
-    """Forward saliency, the paper's: Σ_c |A_c| of the last map of the image (§4.3), by `SaliencyCapture`."""
+    """Forward saliency, the paper's: Σ_c |A_c| over the channels of the last feature map (§4.3)."""
 
     alone: ClassVar[Passes] = Passes(1, 0)
     shared: ClassVar[Passes] = Passes(0, 0)
