@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 import torchvision
+from tests.networks.steps import losses_in_channels_last
 from torch import nn
 
 from saligraft import SaliencyCapture, feature_saliency
@@ -99,18 +99,7 @@ def test_saliency_is_read_from_the_last_stage(large_map: bool, cells: int) -> No
 @pytest.mark.parametrize("large_map", [False, True])
 def test_steps_lower_the_loss_in_channels_last(large_map: bool) -> None:
     torch.manual_seed(0)
-    network = ImageNetResNet(10, 4, large_map=large_map).to(memory_format=torch.channels_last)
-    images = torch.randn(8, 3, 64, 64).to(memory_format=torch.channels_last)
-    labels = torch.arange(8) % 4
-    assert network.forward_features(images).is_contiguous(memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.02)
-    losses = []
-    for _ in range(4):
-        loss = F.cross_entropy(network(images), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = losses_in_channels_last(ImageNetResNet(10, 4, large_map=large_map), size=64, steps=4)
     assert losses == sorted(losses, reverse=True)
 
 

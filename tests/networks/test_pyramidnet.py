@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.networks.steps import losses_in_channels_last
 from torch import Tensor, nn
 
 from saligraft import SaliencyCapture, feature_saliency
@@ -170,18 +171,7 @@ def test_saliency_is_read_from_the_last_activation() -> None:
 @pytest.mark.parametrize("options", [{}, {"bottleneck": True}, {"shake_drop": True}])
 def test_steps_lower_the_loss_in_channels_last(options: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    network = PyramidNet(20, 24, 4, **options).to(memory_format=torch.channels_last)
-    images = torch.randn(8, 3, 16, 16).to(memory_format=torch.channels_last)
-    labels = torch.arange(8) % 4
-    assert network.forward_features(images).is_contiguous(memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.02)
-    losses = []
-    for _ in range(8):
-        loss = F.cross_entropy(network(images), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = losses_in_channels_last(PyramidNet(20, 24, 4, **options), size=16, steps=8)
     # ShakeDrop shakes the loss from step to step: there the later half must be below the earlier.
     assert sum(losses[4:]) < sum(losses[:4])
     if not options.get("shake_drop"):

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 import torchvision
+from tests.networks.steps import losses_in_channels_last
 from torch import nn
 
 from saligraft import SaliencyCapture, feature_saliency
@@ -97,18 +97,7 @@ def test_saliency_is_read_from_the_last_stage() -> None:
 
 def test_steps_lower_the_loss_in_channels_last() -> None:
     torch.manual_seed(0)
-    network = SmallImageResNet(10, 4, width=16).to(memory_format=torch.channels_last)
-    images = torch.randn(8, 3, 16, 16).to(memory_format=torch.channels_last)
-    labels = torch.arange(8) % 4
-    assert network.forward_features(images).is_contiguous(memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.02)
-    losses = []
-    for _ in range(5):
-        loss = F.cross_entropy(network(images), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = losses_in_channels_last(SmallImageResNet(10, 4, width=16), size=16, steps=5)
     assert losses == sorted(losses, reverse=True)
 
 

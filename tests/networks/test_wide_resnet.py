@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.networks.steps import losses_in_channels_last
 from torch import nn
 
 from saligraft.networks.wide_resnet import WideBlock, WideResNet
@@ -96,19 +97,9 @@ def test_dropout_acts_in_training_alone() -> None:
     assert not torch.equal(network(images), network(images))
 
 
-def test_a_step_lowers_the_loss_in_channels_last() -> None:
+def test_steps_lower_the_loss_in_channels_last() -> None:
     torch.manual_seed(0)
-    network = WideResNet(10, 1, 4).to(memory_format=torch.channels_last)
-    images = torch.randn(8, 3, 16, 16).to(memory_format=torch.channels_last)
-    labels = torch.arange(8) % 4
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.05)
-    losses = []
-    for _ in range(5):
-        loss = nn.functional.cross_entropy(network(images), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = losses_in_channels_last(WideResNet(10, 1, 4), size=16, steps=5, lr=0.05)
     assert losses == sorted(losses, reverse=True)
 
 

@@ -7,14 +7,14 @@ import difflib
 import importlib
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
 from saligraft.networks.pyramidnet import PyramidNet
-from saligraft.networks.resnet import SmallImageResNet
+from saligraft.networks.resnet import BLOCKS_PER_STAGE, SmallImageResNet
 from saligraft.networks.wide_resnet import WideBlock, WideResNet
 
 __all__ = ["NETWORKS", "PyramidNet", "SmallImageResNet", "WideBlock", "WideResNet", "build_network"]
@@ -130,8 +130,9 @@ def build_network(name: str, num_classes: int, in_channels: int = 3, **options: 
         family, ending = re.split("[A-Z]+(?:-[A-Z]+)*", pattern)
         if name.startswith(family) and name.endswith(ending):
             return build(name, num_classes, in_channels, **options)
+    hint = _did_you_mean(_with_dashes(name))
     valid = ", ".join(f'"{pattern}"' for pattern in NETWORKS)
-    raise ValueError(f'unknown network "{name}"; valid: {valid}, such as "wrn-28-10" or "timm:convnext_tiny"')
+    raise ValueError(f'unknown network "{name}"; {hint}valid: {valid}, such as "wrn-28-10" or "timm:convnext_tiny"')
 
 
 def _import_library(module: str, name: str) -> ModuleType:
@@ -147,9 +148,29 @@ def _check_model_name(name: str, model_name: str, valid: list[str]) -> None:
     if model_name.partition(".")[0] in valid:
         return
     package = name.partition(":")[0]
-    close = difflib.get_close_matches(model_name, valid, n=5, cutoff=0.5)
-    # A short name is like no other as a whole, yet may stand in some.
-    close = close or [other for other in valid if model_name and model_name.lower() in other][:5]
-    close = close or difflib.get_close_matches(model_name, valid, n=3, cutoff=0.2)
-    hint = f"did you mean {', '.join(close)}? " if close else ""
-    raise ValueError(f'unknown network "{name}"; {hint}{package} lists {len(valid)} models')
+    listing = "timm.list_models()" if package == "timm" else "torchvision.models.list_models()"
+    hint = _did_you_mean(f"{package}:{close}" for close in _close_names(model_name, valid))
+    raise ValueError(f'unknown network "{name}"; {hint}{listing} names {len(valid)}')
+
+
+def _close_names(name: str, valid: list[str]) -> list[str]:
+    """At most three that go on as the name begins, else that are spelled nearly so, else that hold it."""
+    name = re.sub("[- ]", "_", name.lower())
+    if len(name) < 3:  # in nearly all of them
+        return []
+    longer = [other for other in valid if other.startswith(name)]
+    holding = [other for other in valid if name in other]
+    return (longer or difflib.get_close_matches(name, valid, cutoff=0.75) or holding)[:3]
+
+
+def _with_dashes(name: str) -> list[str]:
+    """What "resnet18" or "wrn28_10" may stand for."""
+    dashed = re.sub(r"(?<=[a-z])_?(?=\d)|(?<=\d)[_x](?=\d)", "-", name.lower())
+    small_depths = "|".join(map(str, BLOCKS_PER_STAGE))
+    known = rf"(wrn|pyramidnet)-\d+-\d+|resnet-\d+(-loc)?|resnet-({small_depths})-small"
+    return [form for form in (dashed, f"{dashed}-small") if re.fullmatch(known, form)]
+
+
+def _did_you_mean(names: Iterable[str]) -> str:
+    shown = [f'"{name}"' for name in names]
+    return f"did you mean {' or '.join(shown)}? " if shown else ""
