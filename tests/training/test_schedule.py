@@ -1,5 +1,6 @@
 """Schedules at their ends, against torch's own, and within their bounds."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -33,6 +34,24 @@ def test_one_cycle_starts_peaks_and_ends_where_told() -> None:
     falling = [schedule.one_cycle(epoch, 40, **shape) for epoch in range(10, 41)]
     assert rising == sorted(rising)
     assert falling == sorted(falling, reverse=True)
+
+
+@given(
+    knots=st.lists(st.floats(0, 100, allow_subnormal=False), min_size=1, max_size=6, unique=True).map(sorted),
+    factors=st.lists(st.floats(0, 4), min_size=6, max_size=6),
+    epoch=st.floats(0, 120),
+)
+def test_lines_between_points_equal_numpy_s(knots: list[float], factors: list[float], epoch: float) -> None:
+    own = factors[: len(knots)]
+    ours = schedule.piecewise_linear(epoch, 120, knots=knots, factors=own)
+    assert ours == pytest.approx(np.interp(epoch, knots, own), rel=1e-6, abs=1e-6)
+
+
+def test_a_point_given_twice_is_a_jump() -> None:
+    # PuzzleMix's first two phases on ImageNet: up to 1 and down to 0.125, then on from 0.2.
+    points = {"knots": (0, 8, 15, 15, 40), "factors": (0.5, 1, 0.125, 0.2, 0.02)}
+    factors = [schedule.piecewise_linear(epoch, 100, **points) for epoch in (0, 4, 8, 15 - 1e-9, 15, 27.5, 40, 99)]
+    assert factors == pytest.approx([0.5, 0.75, 1, 0.125, 0.2, 0.11, 0.02, 0.02])
 
 
 def test_warm_up_is_linear_and_then_over() -> None:

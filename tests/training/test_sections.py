@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from saligraft.training import method_section, sections
 from saligraft.training.recipe import Recipe
+from saligraft.training.training_section import Phase, TrainingSection
 
 ALL_SECTIONS = [
     Recipe,
@@ -14,7 +15,8 @@ ALL_SECTIONS = [
     sections.NetworkSection,
     method_section.MethodSection,
     method_section.SaliencySection,
-    sections.TrainingSection,
+    TrainingSection,
+    Phase,
     sections.OptimizerSection,
     *sections.SCHEDULES.values(),
 ]
@@ -45,15 +47,23 @@ def test_arrays_become_tuples() -> None:
             {"options": {"sise": 3}},
             "data set shapes has no option 'sise'; valid: size, per_class",
         ),
-        (sections.TrainingSection, {"epochs": "3"}, "valid integer"),
-        (sections.TrainingSection, {"epochs": 0}, "greater than or equal to 1"),
-        (sections.TrainingSection, {"precision": "int8"}, "'fp32', 'bf16' or 'fp16'"),
         (sections.OptimizerSection, {"lr": 0}, "greater than 0"),
         (sections.OptimizerSection, {"lr": float("nan")}, "finite"),
         (sections.OptimizerSection, {"name": "adam", "nesterov": True}, "nesterov needs name 'sgd'"),
         (sections.OptimizerSection, {"betas": [0.9, 1.0]}, r"betas must lie in \[0, 1\), got \[0.9, 1.0\]"),
         (sections.StepSchedule, {"name": "step"}, "milestones"),
         (sections.OneCycleSchedule, {"name": "one-cycle", "peak": 1.0}, "less than 1"),
+        (sections.OptimizerSection, {"head_lr": 0.0}, "greater than 0"),
+        (
+            sections.PiecewiseLinearSchedule,
+            {"name": "piecewise-linear", "epochs": [0, 5], "factors": [1]},
+            "equally many and at least one, got 2 epochs and 1 factors",
+        ),
+        (
+            sections.PiecewiseLinearSchedule,
+            {"name": "piecewise-linear", "epochs": [0, 5, 4], "factors": [1, 2, 3]},
+            r"epochs must ascend, got \[0.0, 5.0, 4.0\]",
+        ),
     ],
 )
 def test_bad_settings_are_refused(section: type[sections.Section], table: dict[str, Any], message: str) -> None:
@@ -62,7 +72,7 @@ def test_bad_settings_are_refused(section: type[sections.Section], table: dict[s
 
 
 def test_schedules_are_named_as_they_are_looked_up() -> None:
-    required = {"step": {"milestones": [5]}}
+    required = {"step": {"milestones": [5]}, "piecewise-linear": {"epochs": [0, 4], "factors": [1, 3]}}
     for name, schedule in sections.SCHEDULES.items():
         section = schedule(name=name, warmup_epochs=2, warmup_start=0.5, **required.get(name, {}))
         assert section.factor(1.0, 10) == pytest.approx(0.75 * section.shape(1.0, 10))

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from saligraft.methods import FEATURE_MIXERS
 from saligraft.training.method_section import MethodSection
 from saligraft.training.sections import (
     ConstantSchedule,
@@ -15,10 +16,11 @@ from saligraft.training.sections import (
     NetworkSection,
     OneCycleSchedule,
     OptimizerSection,
+    PiecewiseLinearSchedule,
     Section,
     StepSchedule,
-    TrainingSection,
 )
+from saligraft.training.training_section import TrainingSection
 
 
 class Recipe(Section):
@@ -36,7 +38,8 @@ class Recipe(Section):
     training: TrainingSection = TrainingSection()
     optimizer: OptimizerSection = OptimizerSection()
     schedule: Annotated[
-        ConstantSchedule | StepSchedule | CosineSchedule | OneCycleSchedule, Field(discriminator="name")
+        ConstantSchedule | StepSchedule | CosineSchedule | OneCycleSchedule | PiecewiseLinearSchedule,
+        Field(discriminator="name"),
     ] = CosineSchedule()
 
     @model_validator(mode="after")
@@ -50,6 +53,12 @@ class Recipe(Section):
         if training.warmup_epochs > training.epochs:
             raise ValueError(
                 f"training.warmup_epochs must be <= training.epochs ({training.epochs}), got {training.warmup_epochs}"
+            )
+        hooked = [name for name in self.method.parts if name in FEATURE_MIXERS]
+        if training.compile and hooked:
+            raise ValueError(
+                f"training.compile must be false for method {hooked[0]!r}, which mixes between layers by hooks that "
+                "compiled code does not run"
             )
         return self
 

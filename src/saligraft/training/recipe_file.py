@@ -146,4 +146,6 @@ def toml_value(value: Any) -> str:
         return repr(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(toml_value(item) for item in value)}]"
-    raise TypeError(f"a recipe holds strings, numbers, booleans and lists of them, got {type(value).__name__}")
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{_key(name)} = {toml_value(item)}' for name, item in value.items())} }}"
+    raise TypeError(f"a recipe holds strings, numbers, booleans, lists and tables of them, got {type(value).__name__}")

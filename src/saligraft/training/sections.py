@@ -1,6 +1,6 @@
 """The sections of a recipe: typed, each field with its meaning, unknown keys refused.
 
-[method] stands in `method_section.py`.
+[method] stands in `method_section.py`, [training] in `training_section.py`.
 """
 
 import inspect
@@ -83,27 +83,6 @@ class NetworkSection(Section):
         return self
 
 
-class TrainingSection(Section):
-    """[training]: how long, how many at once, how precisely."""
-
-    epochs: Count = 30
-    """Passes over the training images."""
-    batch_size: Count = 64
-    """Images of one step, over all processes together."""
-    warmup_epochs: CountOrZero = 0
-    """First epochs without mixing, while saliency means nothing yet (paper §4.3); crop and flip stay."""
-    copies: Count = 1
-    """Independent mixed batches beside each original one; for methods that train on originals too."""
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of each label that is spread evenly over all classes."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Arithmetic of the forward pass; weights stay in fp32."""
-    channels_last: bool = False
-    """Memory order of weights and images; often faster, and a different rounding."""
-    trackers: tuple[str, ...] = ()
-    """Experiment trackers of Accelerate that also get the metrics, such as "tensorboard"."""
-
-
 class OptimizerSection(Section):
     """[optimizer]: how weights move."""
 
@@ -111,6 +90,8 @@ class OptimizerSection(Section):
     """SGD, Adam with L2 regularisation, or Adam with decoupled weight decay."""
     lr: Positive = 0.1
     """Learning rate, which the schedule multiplies."""
+    head_lr: Positive | None = None
+    """Learning rate of the last fully-connected layer, if another, as where the rest comes pretrained."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Momentum of SGD."""
     nesterov: bool = False
@@ -184,6 +165,29 @@ class CosineSchedule(ScheduleSection):
         return shapes.cosine(epoch, epochs, final=self.final)
 
 
+class PiecewiseLinearSchedule(ScheduleSection):
+    """The learning rate runs in straight lines from point to point, and stays at the last."""
+
+    name: Literal["piecewise-linear"]
+    """Which schedule."""
+    epochs: tuple[NotNegative, ...]
+    """Epochs of the points, ascending; the same epoch twice is a jump."""
+    factors: tuple[NotNegative, ...]
+    """Factor of the learning rate at each of them."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not self.epochs or len(self.epochs) != len(self.factors):
+            counts = f"{len(self.epochs)} epochs and {len(self.factors)} factors"
+            raise ValueError(f"epochs and factors must be equally many and at least one, got {counts}")
+        if list(self.epochs) != sorted(self.epochs):
+            raise ValueError(f"epochs must ascend, got {list(self.epochs)}")
+        return self
+
+    def shape(self, epoch: float, epochs: int) -> float:
+        return shapes.piecewise_linear(epoch, epochs, knots=self.epochs, factors=self.factors)
+
+
 class OneCycleSchedule(ScheduleSection):
     """The learning rate rises to its peak and falls again, once."""
 
@@ -205,6 +209,7 @@ SCHEDULES: dict[str, type[ScheduleSection]] = {
     "step": StepSchedule,
     "cosine": CosineSchedule,
     "one-cycle": OneCycleSchedule,
+    "piecewise-linear": PiecewiseLinearSchedule,
 }
 
 
