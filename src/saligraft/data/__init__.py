@@ -11,6 +11,7 @@ from saligraft.data.image_data import ImageData
 from saligraft.data.loader import InMemoryLoader, crop_and_flip, undo_crop_and_flip
 from saligraft.data.shapes import shapes
 from saligraft.data.streamed import StreamedData
+from saligraft.data.streaming_loader import StreamingLoader
 
 __all__ = [
     "DATASETS",
@@ -20,6 +21,7 @@ __all__ = [
     "Loader",
     "Split",
     "StreamedData",
+    "StreamingLoader",
     "crop_and_flip",
     "load",
     "make_data_loader",
@@ -48,13 +50,22 @@ def load(name: str = "shapes", *, split: str = "train", root: str | Path | None 
 
 
 def make_data_loader(
-    data: Split, *, batch_size: int, train: bool, seed: int = 0, pad: int = 4, flip: bool = True, **placement: Any
+    data: Split,
+    *,
+    batch_size: int,
+    train: bool,
+    seed: int = 0,
+    pad: int = 4,
+    flip: bool = True,
+    workers: int = 0,
+    **placement: Any,
 ) -> Loader:
     """The loader that suits the split; `placement` is device, rank, world_size.
 
-    `pad` is for images in memory: others are cropped as their data set says.
+    `pad` is for images in memory: others are cropped as their data set says. `workers` is for the others: images in
+    memory need none.
     """
     if isinstance(data, ImageData):
         pad = pad if train else 0
         return InMemoryLoader(data, batch_size=batch_size, train=train, seed=seed, pad=pad, flip=flip, **placement)
-    raise NotImplementedError
+    return StreamingLoader(data, batch_size=batch_size, train=train, seed=seed, flip=flip, workers=workers, **placement)

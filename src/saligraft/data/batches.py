@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 
@@ -38,3 +39,11 @@ class Loader(Protocol):
         ...
 
     def __iter__(self) -> Iterator[Batch]: ...
+
+
+def normalisation(
+    mean: tuple[float, ...], std: tuple[float, ...], device: torch.device | str = "cpu"
+) -> tuple[Tensor, Tensor]:
+    """Scale and shift (C,1,1) that take values in [0, 255] to mean 0 and deviation 1: one product and one sum."""
+    centre, width = (torch.tensor(values, device=device)[:, None, None] for values in (mean, std))
+    return 1 / (255 * width), -centre / width

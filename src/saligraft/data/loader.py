@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from saligraft.checks import whole_number
-from saligraft.data.batches import Batch
+from saligraft.data.batches import Batch, normalisation
 from saligraft.data.image_data import ImageData
 from saligraft.data.order import Order
 from saligraft.draws import keyed_uniforms
@@ -78,9 +78,7 @@ class InMemoryLoader:
         self.device = torch.device(device)
         self._images = data.images.to(self.device)
         self._labels = data.labels.to(self.device)
-        # x / 255 minus mean over std, in one multiplication and one addition
-        mean, std = (torch.tensor(value, device=self.device)[:, None, None] for value in (data.mean, data.std))
-        self._scale, self._shift = 1 / (255 * std), -mean / std
+        self._scale, self._shift = normalisation(data.mean, data.std, self.device)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose order, crops and flips the next iteration follows."""
