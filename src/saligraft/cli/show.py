@@ -1,5 +1,6 @@
 """`saligraft show`: a gallery of mixed pairs, or every method on the same pairs, as PNG and as page."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,13 +9,10 @@ import typer
 if TYPE_CHECKING:
     from saligraft.data import ImageData
     from saligraft.experiments.show import Lens
-    from saligraft.reports.comparison import ComparedPair
-    from saligraft.reports.gallery import GalleryRow, Mixer
-    from saligraft.reports.page import Section
+    from saligraft.reports.gallery import Mixer
 
 SIZE_OF_FILES = 160  # pixels of a user's own pictures: their detail stays, and the page stays small
 METHOD = "saliency-grafting"
-ROWS, ROWS_OF_METHODS = 6, 4
 FEWEST_CLASSES = 10  # of a data set that is rendered to order
 
 
@@ -59,47 +57,40 @@ def show(
 
     [bold]saligraft show --methods cutmix,puzzlemix,saliency-grafting --images photos/[/bold]   some of them, on yours
     """
-    chosen = [*(images or []), *(files or [])]
-    if chosen and data:
-        raise ValueError(f"give image files or --data, not both: got {chosen[0]} and --data {data}")
-    if network and run:
-        raise ValueError(f"give --network or --run, not both: got --network {network} and --run {run}")
-    if rows is not None and rows < 1:
-        raise ValueError(f"--rows must be >= 1, got {rows}")
-    if methods is None and pictures is not None:
-        raise ValueError(f"--pictures must be left out without --methods, got {pictures}")
-    if methods is not None:
-        _refuse_beside_methods({"--method": method, "--grid": grid, "--temperature": temperature})
-        names = _chosen(methods)
+    from saligraft.experiments.show_pages import Scene, comparison_writer, gallery_writer
+
+    own = [*(images or []), *(files or [])]
+    _not_both({"image files": own[0] if own else None, "--data": data})
+    _not_both({"--network": network, "--run": run})
+    _at_least_one({"--rows": rows, "--size": size})
+    if methods is None:
+        _left_out({"--pictures": pictures}, "without --methods")
+        write = gallery_writer(method or METHOD, build_method(method or METHOD, grid, temperature))
     else:
-        mixer = build_method(method or METHOD, grid, temperature)
-    pool = _pool(chosen, data or "shapes", size, seed)
+        given = {"--method": method, "--grid": grid, "--temperature": temperature}
+        _left_out(given, "with --methods, which shows each by its defaults")
+        write = comparison_writer(methods, pictures)
+    pool = _pool(own, data or "shapes", size, seed)
     lens = _lens(network, run, pool, out, seed)
-    if methods is not None:
-        from saligraft.experiments.show_methods import ALL, compare
-
-        count = rows or ROWS_OF_METHODS
-        pairs = compare(names, lens, pool, count=count, seed=seed, lenient=methods.strip() == ALL)
-        written = write_comparison(out, pairs, lens, pool, pictures)
-    else:
-        from saligraft.experiments.show import draw_gallery
-
-        drawn = draw_gallery(mixer, lens, pool, count=rows or ROWS, seed=seed)
-        written = write_gallery(out, method or METHOD, drawn, lens, pool)
-    for path in written:
+    for path in write(Scene(pool=pool, lens=lens, out=out, rows=rows, seed=seed)):
         print(path)
 
 
-def _chosen(words: str) -> tuple[str, ...]:
-    from saligraft.experiments.show_methods import chosen_methods
+def _not_both(options: Mapping[str, object]) -> None:
+    if all(value is not None for value in options.values()):
+        raise ValueError(f"give {' or '.join(options)}, not both: got {' and '.join(map(str, options.values()))}")
 
-    return chosen_methods(words)
+
+def _at_least_one(options: Mapping[str, int | None]) -> None:
+    for flag, value in options.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{flag} must be >= 1, got {value}")
 
 
-def _refuse_beside_methods(options: dict[str, object]) -> None:
+def _left_out(options: Mapping[str, object], why: str) -> None:
     for flag, value in options.items():
         if value is not None:
-            raise ValueError(f"{flag} must be left out with --methods, which shows each by its defaults, got {value}")
+            raise ValueError(f"{flag} must be left out {why}, got {value}")
 
 
 def build_method(name: str, grid: int | None, temperature: float | None) -> "Mixer":
@@ -130,8 +121,6 @@ def _pool(files: list[Path], data: str, size: int | None, seed: int) -> "ImageDa
     from saligraft.data import DATASETS, load
     from saligraft.experiments.show import POOL, choose, read_images
 
-    if size is not None and size < 1:
-        raise ValueError(f"--size must be >= 1, got {size}")
     if files:
         return choose(read_images(files, size or SIZE_OF_FILES), POOL, seed)
     one_of("data set", data, tuple(DATASETS))
@@ -151,57 +140,3 @@ def _lens(network: str | None, run: Path | None, pool: "ImageData", out: Path, s
     if network:
         return untrained_network(network, pool, seed)
     return quick_network(out / "network")
-
-
-def _facts_section(lens: "Lens", pool: "ImageData") -> "Section":
-    from saligraft.reports import page
-
-    height, width = pool.images.shape[-2:]
-    facts = {"Images": f"{len(pool)} of {pool.name}, {height}×{width} pixels", "Saliency": lens.describe()}
-    if lens.classes != pool.classes:
-        facts["Classes"] = "the network knows others: gradients are those of the class it takes an image for"
-    return page.Section(title="How it was made", body=page.facts_html({**facts, **page.versions()}))
-
-
-def write_comparison(
-    out: Path, pairs: "list[ComparedPair]", lens: "Lens", pool: "ImageData", pictures: Path | None = None
-) -> list[Path]:
-    """Write methods.png and methods.html, and one PNG per method into `pictures`; give back their paths."""
-    from html import escape
-
-    from saligraft.experiments.show_methods import purposes
-    from saligraft.reports import methods_figure, page
-    from saligraft.reports.methods_page import comparison_section
-
-    lead = (
-        f"Pairs from <b>{escape(pool.name)}</b>, each given to every method. "
-        f"Where a network is asked, it is {escape(lens.describe())}."
-    )
-    meaning = purposes([method.name for method in pairs[0].methods])
-    words = page.Section(title="In words", body=page.facts_html(meaning))
-    sections = [comparison_section(pairs), words, _facts_section(lens, pool)]
-    html = page.page_html("What each method makes of a pair", lead, sections, kicker="saligraft show")
-    written = [methods_figure.save_comparison(pairs, out / "methods.png"), page.write_page(out / "methods.html", html)]
-    if pictures is not None:
-        shown = [method.name for method in pairs[0].methods if method.samples]
-        written += [methods_figure.save_method(pairs, name, pictures / f"{name}.png") for name in shown]
-    return written
-
-
-def write_gallery(out: Path, method: str, rows: "list[GalleryRow]", lens: "Lens", pool: "ImageData") -> list[Path]:
-    """Write gallery.png and gallery.html and give back their paths."""
-    from html import escape
-
-    from saligraft.reports import figure, page
-    from saligraft.reports.gallery import most_telling
-    from saligraft.reports.run_report import method_title
-
-    sections = [page.gallery_section(rows, page.gallery_legend(rows), title="The pairs")]
-    if rows[0].salient is not None:
-        sections.insert(0, page.steps_section(most_telling(rows)))
-    sections.append(_facts_section(lens, pool))
-    lead = f"Pairs from <b>{escape(pool.name)}</b>."
-    if rows[0].source_saliency is not None:
-        lead += f" The saliency is that of {escape(lens.describe())}."
-    html = page.page_html(f"{method_title(method)}, pair by pair", lead, sections, kicker="saligraft show")
-    return [figure.save_gallery(rows, out / "gallery.png"), page.write_page(out / "gallery.html", html)]
