@@ -61,6 +61,14 @@ def epoch(loader: StreamingLoader, number: int = 0, start: int = 0) -> list[Batc
     return batches
 
 
+def exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def same(left: list[Batch], right: list[Batch]) -> bool:
     pairs = zip(left, right, strict=True)
     return all(torch.equal(a, b) for one, other in pairs for a, b in zip(one, other, strict=True))
@@ -186,15 +194,14 @@ def test_workers_end_when_their_run_is_killed(tmp_path: Path) -> None:
     run = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": str(root)})
     assert run.stdout is not None
     worker = int(run.stdout.readline())
-    os.kill(worker, 0)
+    assert exists(worker)
     run.kill()
     run.wait()
     run.stdout.close()
     deadline = time.monotonic() + 30
-    with pytest.raises(ProcessLookupError):
-        while time.monotonic() < deadline:
-            os.kill(worker, 0)
-            time.sleep(0.1)
+    while exists(worker):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_make_data_loader_streams_what_is_on_disk() -> None:
@@ -209,3 +216,12 @@ def test_bad_numbers_are_named() -> None:
         StreamingLoader(make_data(), batch_size=4, train=True, workers=-1)
     with pytest.raises(ValueError, match="epoch must be >= 0, got -1"):
         StreamingLoader(make_data(), batch_size=4, train=True).set_epoch(-1)
+
+
+def test_close_ends_the_workers() -> None:
+    loader = StreamingLoader(make_data(kind=Facts), batch_size=4, train=False, workers=1)
+    worker = int(epoch(loader)[0].geometry[0, 0])
+    assert exists(worker)
+    loader.close()
+    assert not exists(worker)
+    assert len(epoch(loader)) == len(loader)

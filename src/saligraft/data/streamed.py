@@ -3,7 +3,7 @@
 import random
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from saligraft.data.image_data import ImageData, check_labels, check_statistics
 class StreamedData(ABC):
     """Labels in memory, samples on disk; crosses to worker processes whole, so it must stay small.
 
-    A subclass adds one entry per sample, such as file names, and cuts them in `subset`.
+    A subclass that adds one entry per sample, such as file names, adds it to `_rows` too.
     """
 
     name: str
@@ -51,7 +51,11 @@ class StreamedData(ABC):
 
     def subset(self, indices: Tensor) -> Self:
         """These samples alone, in this order; all classes stay."""
-        return replace(self, labels=self.labels[indices], boxes=None if self.boxes is None else self.boxes[indices])
+        return replace(self, **self._rows(indices))
+
+    def _rows(self, indices: Tensor) -> dict[str, Any]:
+        """These samples' part of every field that has one entry per sample."""
+        return {"labels": self.labels[indices], "boxes": None if self.boxes is None else self.boxes[indices]}
 
     def take(self, indices: Tensor) -> ImageData:
         """These samples in memory, as a test shows them; boxes, which belong to the stored images, stay behind."""

@@ -109,6 +109,10 @@ class StreamingLoader:
             labels, index = (part.to(self.device) for part in (self._labels[request.samples], request.samples))
             yield Batch(images.float() * self._scale + self._shift, labels, index, geometry)
 
+    def close(self) -> None:
+        """End the workers; a later iteration starts new ones."""
+        self._pool = None
+
     def _requests(self, start: int) -> list[Request]:
         augmentation = self.order.augmentation(self.epoch) if self.order.train else None
         order = self.order.epoch(self.epoch)[start * self.batch_size :]

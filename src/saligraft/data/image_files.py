@@ -1,0 +1,173 @@
+"""One split of images in files: decoded, cropped and resized one at a time.
+
+Shapes: N files; H W pixels of a view; a box is top, left, height, width in pixels of the stored image.
+"""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from saligraft.checks import whole_number
+from saligraft.data.file_names import FileNames
+from saligraft.data.streamed import StreamedData
+
+# Of ImageNet's training images: the values that its models are published with, torchvision's among them.
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+Box = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ImageFiles(StreamedData):
+    """RGB views of image files of any size and mode.
+
+    Training: a random part of `scale` of the area and `ratio` of width to height, resized (Szegedy et al. 2015).
+    Testing: resized until a `test_crop` of its side is as large as the view, then the centre.
+    Both bilinear with antialiasing. What is transparent in a file shows the colour stored under it.
+    """
+
+    folder: Path
+    files: FileNames  # (N,) paths in `folder`
+    size: tuple[int, int]  # height, width of a view
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    test_crop: float = 0.875
+    upright: bool = True  # turn photographs as their EXIF tag says; off where boxes or a protocol mean stored pixels
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.files) != len(self.labels):
+            raise ValueError(f"files must be as many as labels ({len(self.labels)}), got {len(self.files)}")
+        if not 0 < self.scale[0] <= self.scale[1] <= 1:
+            raise ValueError(f"scale must ascend in (0, 1], got {self.scale}")
+        if not 0 < self.ratio[0] <= self.ratio[1]:
+            raise ValueError(f"ratio must ascend and be > 0, got {self.ratio}")
+        if not 0 < self.test_crop <= 1:
+            raise ValueError(f"test_crop must lie in (0, 1], got {self.test_crop}")
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        return 3, *self.size
+
+    def path(self, index: int) -> Path:
+        return self.folder / self.files[index]
+
+    def stored(self, index: int) -> Tensor:
+        """The whole image (3,H,W) uint8, at its own size."""
+        return read_image(self.path(index), self.upright)
+
+    def sample(self, index: int, draws: random.Random | None) -> tuple[Tensor, Box]:
+        """A view (3,H,W) uint8 and the part of the stored image that it shows."""
+        image = self.stored(index)
+        height, width = image.shape[-2:]
+        if draws is not None:
+            box = random_box(height, width, self.scale, self.ratio, draws)
+            return resize(_cut(image, box), self.size), box
+        whole = covering_size(height, width, self.size, self.test_crop)
+        inner = _centre_box(*whole, *self.size)
+        return _cut(resize(image, whole), inner), _scaled_back(inner, whole, (height, width))
+
+    def resized(self, size: int | Sequence[int]) -> Self:
+        """The same files with views of another size, for progressive resizing."""
+        return replace(self, size=view_size(size))
+
+    def _rows(self, indices: Tensor) -> dict[str, Any]:
+        return super()._rows(indices) | {"files": self.files.subset(indices)}
+
+
+def view_size(size: int | Sequence[int]) -> tuple[int, int]:
+    """Height and width from one side or both."""
+    sides = tuple(size) if isinstance(size, Sequence) else (size, size)
+    if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
+        raise TypeError(f"size must be an integer or (height, width), got {size!r}")
+    for side in sides:
+        whole_number("size", side, least=1)
+    return sides
+
+
+def random_box(
+    height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float], draws: random.Random
+) -> Box:
+    """A part of an image: ten tries for a drawn area and shape that fit, then the largest centre of a valid shape."""
+    for _ in range(10):
+        area = height * width * draws.uniform(*scale)
+        shape = math.exp(draws.uniform(math.log(ratio[0]), math.log(ratio[1])))
+        rows, columns = round(math.sqrt(area / shape)), round(math.sqrt(area * shape))
+        if 0 < rows <= height and 0 < columns <= width:
+            return draws.randint(0, height - rows), draws.randint(0, width - columns), rows, columns
+    rows = min(height, max(1, round(width / ratio[0])))
+    columns = min(width, max(1, round(height * ratio[1])))
+    return _centre_box(height, width, rows, columns)
+
+
+def covering_size(height: int, width: int, size: tuple[int, int], share: float) -> tuple[int, int]:
+    """The least size of an image's own shape such that `share` of each side is at least the view's."""
+    rows, columns = (round(side / share) for side in size)
+    if rows * width >= columns * height:
+        return rows, int(rows * width / height)
+    return int(columns * height / width), columns
+
+
+def resize(image: Tensor, size: tuple[int, int]) -> Tensor:
+    """An image (C,H,W) uint8 at another size, bilinear with antialiasing."""
+    if tuple(image.shape[-2:]) == size:
+        return image.contiguous()
+    return F.interpolate(image[None], size, mode="bilinear", antialias=True, align_corners=False)[0].contiguous()
+
+
+def read_image(path: Path, upright: bool = True) -> Tensor:
+    """Decode a file to (3,H,W) uint8; a file that is missing, truncated or no image is a ValueError that names it."""
+    # Here, as `shapes` must work where only torch is; Pillow rather than torchvision's decoders, which know neither
+    # CMYK nor 16-bit greyscale nor most formats.
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path) as image:
+            image.load()
+            return _to_tensor(ImageOps.exif_transpose(image) if upright else image)
+    except FileNotFoundError:
+        raise ValueError(f"image file {path} is missing") from None
+    # What Pillow's decoders raise on damage, beside a warning's exception for images too large to be honest.
+    except (OSError, SyntaxError, ValueError, EOFError, IndexError, TypeError, Image.DecompressionBombError) as error:
+        raise ValueError(f"image file {path} cannot be read: {error}") from error
+
+
+def _to_tensor(image: Any) -> Tensor:
+    import numpy as np
+
+    if image.mode.startswith("I"):  # 16-bit grey, which Pillow would clip at 255
+        grey = np.asarray(image).astype(np.int64)
+        if grey.min() < 0 or grey.max() > 0xFFFF:
+            raise ValueError(f"grey values must lie in [0, 65535], got {grey.min()} to {grey.max()}")
+        return torch.from_numpy((grey / 257).round().astype(np.uint8)).expand(3, -1, -1)
+    if image.mode == "F":
+        raise ValueError("pixels must be integers, got floating point")
+    if "transparency" in image.info:  # else Pillow warns of palettes with transparency
+        image = image.convert("RGBA")
+    return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+
+
+def _cut(image: Tensor, box: Box) -> Tensor:
+    top, left, height, width = box
+    return image[:, top : top + height, left : left + width].contiguous()
+
+
+def _centre_box(height: int, width: int, rows: int, columns: int) -> Box:
+    return round((height - rows) / 2), round((width - columns) / 2), rows, columns
+
+
+def _scaled_back(box: Box, size: tuple[int, int], stored: tuple[int, int]) -> Box:
+    """A box of the resized image in whole pixels of the stored one, at least one each way."""
+    (top, bottom), (left, right) = (
+        (round(start * old / new), round((start + length) * old / new))
+        for start, length, new, old in zip(box[:2], box[2:], size, stored, strict=True)
+    )
+    height, width = max(1, bottom - top), max(1, right - left)
+    return min(top, stored[0] - height), min(left, stored[1] - width), height, width

@@ -1,0 +1,240 @@
+"""Image files: every mode and damage, views against torchvision's, and where in the stored image they lie."""
+
+import io
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as VF
+
+from saligraft.data import StreamingLoader
+from saligraft.data.file_names import FileNames
+from saligraft.data.image_files import ImageFiles, covering_size, random_box, read_image, view_size
+
+SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
+
+
+def picture(height: int, width: int, seed: int = 0) -> Image.Image:
+    """Smooth colours, which survive compression."""
+    small = np.random.default_rng(seed).integers(0, 256, (4, 5, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def make_files(
+    folder: Path, sizes: list[tuple[int, int]], size: tuple[int, int] = (16, 16), **options: Any
+) -> ImageFiles:
+    names = [f"{i}.png" for i in range(len(sizes))]
+    for i, (name, (height, width)) in enumerate(zip(names, sizes, strict=True)):
+        picture(height, width, i).save(folder / name)
+    labels = torch.zeros(len(sizes), dtype=torch.int64)
+    whole = torch.tensor([[0, 0, width, height] for height, width in sizes])
+    return ImageFiles(
+        name="files",
+        labels=labels,
+        classes=("all",),
+        mean=(0.5,) * 3,
+        std=(0.5,) * 3,
+        boxes=whole,
+        folder=folder,
+        files=FileNames(names),
+        size=size,
+        **options,
+    )
+
+
+def as_tensor(image: Image.Image) -> Tensor:
+    return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+
+
+@pytest.mark.parametrize(("height", "width"), [(48, 70), (70, 48), (9, 9), (16, 16), (300, 20)])
+@pytest.mark.parametrize("size", [(16, 16), (12, 20)])
+def test_training_views_are_torchvisions_resized_crops(
+    tmp_path: Path, height: int, width: int, size: tuple[int, int]
+) -> None:
+    data = make_files(tmp_path, [(height, width)], size)
+    for seed in range(5):
+        view, box = data.sample(0, random.Random(seed))
+        assert box == random_box(height, width, SCALE, RATIO, random.Random(seed))
+        expected = VF.resized_crop(as_tensor(picture(height, width)), *box, size=list(size), antialias=True)
+        assert torch.equal(view, expected)
+
+
+@pytest.mark.parametrize(("height", "width"), [(48, 70), (71, 48), (9, 9), (256, 256), (300, 20)])
+@pytest.mark.parametrize("side", [16, 28, 33])
+def test_test_views_are_torchvisions_resize_and_centre_crop(tmp_path: Path, height: int, width: int, side: int) -> None:
+    data = make_files(tmp_path, [(height, width)], (side, side))
+    view, (top, left, rows, columns) = data.sample(0, None)
+    protocol = v2.Compose([v2.Resize(round(side / 0.875), antialias=True), v2.CenterCrop(side)])
+    assert torch.equal(view, protocol(as_tensor(picture(height, width))))
+    share = 0.875 * min(height, width)
+    assert abs(rows - share) <= 2 + share / side
+    assert abs(columns - share) <= 2 + share / side
+    assert abs(top + rows / 2 - height / 2) <= 1 + height / side / 2
+    assert abs(left + columns / 2 - width / 2) <= 1 + width / side / 2
+
+
+sides = st.integers(1, 400)
+
+
+@given(height=sides, width=sides, seed=st.integers(0, 2**32))
+@settings(max_examples=200, deadline=None)
+def test_random_boxes_lie_in_the_image_with_the_area_and_shape_asked_for(height: int, width: int, seed: int) -> None:
+    top, left, rows, columns = random_box(height, width, SCALE, RATIO, random.Random(seed))
+    assert 0 <= top <= top + rows <= height
+    assert 0 <= left <= left + columns <= width
+    assert rows >= 1 <= columns
+    if min(height, width) > 50 and 0.5 < height / width < 2:  # one of ten tries fits, rounding matters little
+        assert 0.06 < rows * columns / (height * width) <= 1
+        assert 0.7 < columns / rows < 1.4
+
+
+def test_random_boxes_are_spread_like_torchvisions() -> None:
+    torch.manual_seed(0)
+    image = torch.empty(3, 100, 140)
+    theirs = torch.tensor(
+        [v2.RandomResizedCrop.make_params(v2.RandomResizedCrop(1, SCALE, RATIO), [image])[name] for _ in range(2000)
+         for name in ("top", "left", "height", "width")], dtype=torch.float64,
+    ).view(-1, 4)  # fmt: skip
+    ours = torch.tensor([random_box(100, 140, SCALE, RATIO, random.Random(i)) for i in range(2000)]).double()
+    error = (ours.var(0) / 2000 + theirs.var(0) / 2000).sqrt()
+    assert ((ours.mean(0) - theirs.mean(0)).abs() < 4 * error).all()
+
+
+@given(height=sides, width=sides, rows=st.integers(1, 64), columns=st.integers(1, 64))
+@settings(max_examples=200, deadline=None)
+def test_a_test_view_always_fits_and_shows_a_part_of_the_stored_image(
+    height: int, width: int, rows: int, columns: int
+) -> None:
+    new_height, new_width = covering_size(height, width, (rows, columns), 0.875)
+    assert new_height >= round(rows / 0.875)
+    assert new_width >= round(columns / 0.875)
+    assert new_height == round(rows / 0.875) or new_width == round(columns / 0.875)
+
+
+@pytest.mark.parametrize("stored", [(1, 1), (1, 90), (200, 3)])
+def test_extreme_shapes_give_views_and_boxes_within_the_image(tmp_path: Path, stored: tuple[int, int]) -> None:
+    data = make_files(tmp_path, [stored], (8, 12))
+    for draws in (None, *map(random.Random, range(20))):
+        view, (top, left, height, width) = data.sample(0, draws)
+        assert view.shape == (3, 8, 12)
+        assert view.is_contiguous()
+        assert top >= 0 <= left
+        assert height >= 1 <= width
+        assert top + height <= stored[0]
+        assert left + width <= stored[1]
+
+
+@pytest.mark.parametrize(("mode", "suffix"), [("L", "jpg"), ("CMYK", "jpg"), ("P", "png"), ("RGBA", "png"),
+                                              ("LA", "png"), ("1", "png"), ("RGB", "webp"), ("RGB", "gif"),
+                                              ("RGB", "bmp"), ("CMYK", "tif")])  # fmt: skip
+def test_every_mode_becomes_rgb_as_it_looks(tmp_path: Path, mode: str, suffix: str) -> None:
+    original = picture(40, 50).convert(mode)
+    path = tmp_path / f"image.{suffix}"
+    original.save(path, **({"quality": 95} if suffix in ("jpg", "webp") else {}))
+    image = read_image(path)
+    assert (image.dtype, image.shape) == (torch.uint8, (3, 40, 50))
+    assert (image.float() - as_tensor(original).float()).abs().mean() < 5
+
+
+def test_sixteen_bit_grey_keeps_its_range(tmp_path: Path) -> None:
+    values = np.linspace(0, 65535, 256 * 4).reshape(16, 64).astype(np.uint16)
+    Image.fromarray(values).save(tmp_path / "deep.png")
+    assert torch.equal(read_image(tmp_path / "deep.png")[1], torch.from_numpy((values / 257).round().astype(np.uint8)))
+
+
+def test_photographs_are_turned_upright_unless_stored_pixels_are_asked_for(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned: rotate by 90 degrees clockwise to view
+    path = tmp_path / "photo.png"
+    picture(20, 30).save(path, exif=exif)
+    stored = as_tensor(picture(20, 30))
+    assert torch.equal(read_image(path), torch.rot90(stored, -1, (1, 2)))
+    assert torch.equal(read_image(path, upright=False), stored)
+
+
+def damaged(kind: str) -> bytes:
+    buffer = io.BytesIO()
+    picture(64, 64).save(buffer, "JPEG" if kind == "cut jpeg" else "PNG")
+    whole = buffer.getvalue()
+    if kind.startswith("cut"):
+        return whole[: len(whole) * 2 // 3]
+    return {"empty": b"", "text": b"not an image", "changed png": whole[:60] + b"\0" * 40 + whole[100:]}[kind]
+
+
+@pytest.mark.parametrize("kind", ["cut jpeg", "cut png", "changed png", "empty", "text"])
+def test_damage_is_named_not_skipped(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "my bird.jpg"
+    path.write_bytes(damaged(kind))
+    with pytest.raises(ValueError, match=r"^image file .*my bird\.jpg cannot be read: [^\n]+$"):
+        read_image(path)
+
+
+def test_missing_and_floating_point_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"image file .*none\.png is missing"):
+        read_image(tmp_path / "none.png")
+    Image.fromarray(np.zeros((4, 4), np.float32)).save(tmp_path / "float.tif")
+    with pytest.raises(ValueError, match=r"float\.tif cannot be read: pixels must be integers, got floating point"):
+        read_image(tmp_path / "float.tif")
+
+
+def test_subset_and_resized_keep_what_belongs_together(tmp_path: Path) -> None:
+    data = make_files(tmp_path, [(20, 20 + i) for i in range(4)], scale=(0.5, 1.0))
+    some = data.subset(torch.tensor([3, 1]))
+    assert [some.path(i).name for i in range(2)] == ["3.png", "1.png"]
+    assert some.boxes is not None
+    assert some.boxes[:, 2].tolist() == [23, 21]
+    small = some.resized(8)
+    assert small.image_shape == (3, 8, 8)
+    assert small.scale == (0.5, 1.0)
+    assert torch.equal(small.take(torch.tensor([1])).images[0], data.resized((8, 8)).sample(1, None)[0])
+
+
+def test_names_of_any_kind_find_their_files(tmp_path: Path) -> None:
+    names = ["a b/ü.png", "émile.PNG", "x" * 200 + ".png"]
+    (tmp_path / "a b").mkdir()
+    for name in names:
+        picture(9, 9).save(tmp_path / name)
+    data = make_files(tmp_path, [(9, 9)] * 3)
+    named = ImageFiles(**{**vars(data), "files": FileNames(names)})
+    assert [named.path(i) for i in range(3)] == [tmp_path / name for name in names]
+    assert named.stored(0).shape == (3, 9, 9)
+
+
+def test_workers_read_the_same_views(tmp_path: Path) -> None:
+    data = make_files(tmp_path, [(20 + i, 30) for i in range(6)])
+    alone, helped = (list(StreamingLoader(data, batch_size=3, train=True, workers=workers)) for workers in (0, 2))
+    for one, other in zip(alone, helped, strict=True):
+        assert torch.equal(one.images, other.images)
+        assert torch.equal(one.geometry, other.geometry)
+        assert one.geometry.shape == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"scale": (0.5, 0.1)}, r"scale must ascend in \(0, 1\], got \(0.5, 0.1\)"),
+        ({"ratio": (0.0, 1.0)}, "ratio must ascend and be > 0"),
+        ({"test_crop": 1.5}, r"test_crop must lie in \(0, 1\], got 1.5"),
+        ({"files": FileNames(["a", "b"])}, r"files must be as many as labels \(1\), got 2"),
+    ],
+)
+def test_bad_options_are_named(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    data = make_files(tmp_path, [(9, 9)])
+    with pytest.raises(ValueError, match=words):
+        ImageFiles(**{**vars(data), **options})
+
+
+def test_bad_sizes_are_named() -> None:
+    assert view_size([20, 30]) == (20, 30)
+    with pytest.raises(TypeError, match="size must be an integer or"):
+        view_size("large")
+    with pytest.raises(ValueError, match="size must be >= 1, got 0"):
+        view_size(0)
