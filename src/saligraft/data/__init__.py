@@ -7,6 +7,7 @@ from typing import Any
 
 from saligraft.checks import one_of
 from saligraft.data.batches import Batch, Loader
+from saligraft.data.cifar import cifar10, cifar100
 from saligraft.data.image_data import ImageData
 from saligraft.data.loader import InMemoryLoader, crop_and_flip, undo_crop_and_flip
 from saligraft.data.shapes import shapes
@@ -30,7 +31,7 @@ __all__ = [
 
 Split = ImageData | StreamedData
 
-DATASETS: dict[str, Callable[..., Split]] = {"shapes": shapes}
+DATASETS: dict[str, Callable[..., Split]] = {"shapes": shapes, "cifar100": cifar100, "cifar10": cifar10}
 
 
 def load(name: str = "shapes", *, split: str = "train", root: str | Path | None = None, **options: Any) -> Split:

@@ -1,0 +1,213 @@
+"""CIFAR-100 and CIFAR-10 (Krizhevsky 2009) from the official files: pickles or binaries, unpacked or as archives.
+
+Files are checked against the official md5 before anything reads them. Both forms hold the same samples in the same
+order, kept as the binaries store them: label bytes (for CIFAR-100 coarse, then fine), then 3 x 32 x 32 pixels.
+"""
+
+import tarfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from saligraft.checks import one_of
+from saligraft.data import safe_pickle
+from saligraft.data.cache import cached, content_key
+from saligraft.data.checksums import check_content
+from saligraft.data.cifar_classes import CIFAR10_CLASSES, CIFAR100_COARSE_CLASSES, CIFAR100_FINE_CLASSES
+from saligraft.data.image_data import ImageData
+from saligraft.data.roots import default_root
+
+PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
+PIXELS = 3 * 32 * 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """One way in which a set is published: folder or archive, and of each split the files with their md5."""
+
+    folder: str
+    archive: str
+    files: dict[str, dict[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A set as its official page offers it."""
+
+    name: str
+    label_names: tuple[bytes, ...]  # in the order of the binaries' label bytes
+    pickles: Form
+    binaries: Form
+
+    @property
+    def forms(self) -> tuple[Form, Form]:
+        return self.pickles, self.binaries
+
+
+# The md5 of the pickles stand in torchvision's datasets/cifar.py. Those of the CIFAR-100 binaries were computed by
+# writing the checked pickles as binaries; those of the CIFAR-10 binaries are as rai-project/dldataset lists them.
+CIFAR100 = Source(
+    name="cifar100",
+    label_names=(b"coarse_labels", b"fine_labels"),
+    pickles=Form(
+        folder="cifar-100-python",
+        archive="cifar-100-python.tar.gz",
+        files={
+            "train": {"train": "16019d7e3df5f24257cddd939b257f8d"},
+            "test": {"test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
+        },
+    ),
+    binaries=Form(
+        folder="cifar-100-binary",
+        archive="cifar-100-binary.tar.gz",
+        files={
+            "train": {"train.bin": "6172c7755cfe09b2fe270c85cebc1b15"},
+            "test": {"test.bin": "4499cfba6c016c1be1438163640a0898"},
+        },
+    ),
+)
+CIFAR10 = Source(
+    name="cifar10",
+    label_names=(b"labels",),
+    pickles=Form(
+        folder="cifar-10-batches-py",
+        archive="cifar-10-python.tar.gz",
+        files={
+            "train": {
+                "data_batch_1": "c99cafc152244af753f735de768cd75f",
+                "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+                "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+                "data_batch_4": "634d18415352ddfa80567beed471001a",
+                "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+            },
+            "test": {"test_batch": "40351d587109b95175f43aff81a1287e"},
+        },
+    ),
+    binaries=Form(
+        folder="cifar-10-batches-bin",
+        archive="cifar-10-binary.tar.gz",
+        files={
+            "train": {
+                "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
+                "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
+                "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421",
+                "data_batch_4.bin": "ae636b3ba5c66a11e91e8cb52e771fcb",
+                "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
+            },
+            "test": {"test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d"},
+        },
+    ),
+)
+
+
+def cifar100(*, split: str = "train", root: str | Path | None = None, labels: str = "fine") -> ImageData:
+    """CIFAR-100: 50,000 training and 10,000 test images; `labels` "fine" (100 classes) or "coarse" (20).
+
+    `root` holds the files of `cifar-100-python` or `cifar-100-binary`, that folder, or its archive.
+    """
+    one_of("labels", labels, ("fine", "coarse"))
+    records = _records(CIFAR100, split, root)
+    fine = labels == "fine"
+    return ImageData(
+        name="cifar100",
+        images=records[:, 2:].view(-1, 3, 32, 32),
+        labels=records[:, int(fine)].long(),
+        classes=CIFAR100_FINE_CLASSES if fine else CIFAR100_COARSE_CLASSES,
+        mean=(0.50708, 0.48655, 0.44092),  # of the training pixels, computed from the official file
+        std=(0.26733, 0.25644, 0.27615),
+    )
+
+
+def cifar10(*, split: str = "train", root: str | Path | None = None) -> ImageData:
+    """CIFAR-10: 50,000 training and 10,000 test images.
+
+    `root` holds the files of `cifar-10-batches-py` or `cifar-10-batches-bin`, that folder, or its archive.
+    """
+    records = _records(CIFAR10, split, root)
+    return ImageData(
+        name="cifar10",
+        images=records[:, 1:].view(-1, 3, 32, 32),
+        labels=records[:, 0].long(),
+        classes=CIFAR10_CLASSES,
+        mean=(0.4914, 0.4822, 0.4465),  # of the training pixels, as commonly published for this set
+        std=(0.2471, 0.2435, 0.2616),
+    )
+
+
+def _records(source: Source, split: str, root: str | Path | None) -> Tensor:
+    """Label bytes and pixels (N, L + 3072) uint8, read once and then from the cache.
+
+    Its key is the official md5, so that a cached set is not read again: only files with that md5 could have made it.
+    """
+    one_of("split", split, ("train", "test"))
+    form, place = _find(source, split, default_root(source.name) if root is None else Path(root).expanduser())
+
+    def blocks() -> Iterator[Tensor]:
+        for path, content in _contents(form, place, split):
+            check_content(path, content, form.files[split][path.name])
+            if form is source.pickles:
+                yield _from_pickle(content, source.label_names)
+            else:
+                yield _from_binary(content, len(source.label_names))
+
+    return cached(f"{source.name}-{split}", content_key(*source.binaries.files[split].values()), blocks)
+
+
+def _find(source: Source, split: str, root: Path) -> tuple[Form, Path]:
+    """The form that is there, and the folder or archive that holds it; unpacked files come first."""
+    for form in source.forms:
+        for folder in (root, root / form.folder):
+            missing = [folder / file for file in form.files[split] if not (folder / file).is_file()]
+            if not missing:
+                return form, folder
+            if len(missing) < len(form.files[split]):
+                raise FileNotFoundError(f"{missing[0]} is missing, while other files of {form.folder} are there")
+    for form in source.forms:
+        if (root / form.archive).is_file():
+            return form, root / form.archive
+    raise FileNotFoundError(
+        f"no files of {source.name} ({split}) in {root}: put {source.pickles.archive} from {PAGE} there, unpacked or "
+        "not, or let --download do it"
+    )
+
+
+def _contents(form: Form, place: Path, split: str) -> Iterator[tuple[Path, bytes]]:
+    """Path and content of each file of the split, from a folder or out of an archive, of which nothing is unpacked."""
+    if place.is_dir():
+        for file in form.files[split]:
+            yield place / file, (place / file).read_bytes()
+        return
+    members = _members(place, [f"{form.folder}/{file}" for file in form.files[split]])
+    for name, content in members.items():
+        yield place / name, content
+
+
+def _members(archive: Path, names: list[str]) -> dict[str, bytes]:
+    """Content of these files of an archive, in one pass: to step back in one means to decompress it again."""
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(archive, "r|*") as stream:
+            for member in stream:
+                if member.name in names and (file := stream.extractfile(member)):
+                    found[member.name] = file.read()
+    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        raise ValueError(f"{archive} is damaged or not the official file: {error}") from error
+    for name in names:
+        if name not in found:
+            raise ValueError(f"{archive} is damaged or not the official file: it holds no {name}")
+    return {name: found[name] for name in names}
+
+
+def _from_pickle(content: bytes, label_names: tuple[bytes, ...]) -> Tensor:
+    found: dict[bytes, Any] = safe_pickle.loads(content)
+    columns = [torch.tensor(found[name], dtype=torch.uint8)[:, None] for name in label_names]
+    return torch.cat([*columns, found[b"data"].values], dim=1)
+
+
+def _from_binary(content: bytes, label_bytes: int) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8).reshape(-1, label_bytes + PIXELS)
