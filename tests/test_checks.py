@@ -38,3 +38,11 @@ def test_numbers_must_be_numbers(value: object) -> None:
         checks.positive("alpha", value)
     with pytest.raises(TypeError, match="copies must be an int"):
         checks.whole_number("copies", value, least=1)
+
+
+def test_probabilities_are_one_per_method_and_together_1() -> None:
+    assert checks.probabilities(None, 4) == (0.25,) * 4
+    assert checks.probabilities([1, 0], 2) == (1.0, 0.0)
+    for value, message in (([0.5], "expected 2, got 1"), ([0.5, 0.6], "sum to 1, got 1.1"), ([-1, 2], "each of prob")):
+        with pytest.raises(ValueError, match=message):
+            checks.probabilities(value, 2)

@@ -114,3 +114,20 @@ def test_keyed_uniforms_are_uniform_and_uncorrelated() -> None:
     assert correlation.abs().max() < 0.03
     other = draws.keyed_uniforms(draws.key(3, 2), torch.arange(50_000), 4)
     assert torch.corrcoef(torch.stack((values[:, 0], other[:, 0])))[0, 1].abs() < 0.03
+
+
+def test_choices_follow_their_probabilities(generator: torch.Generator) -> None:
+    drawn = draws.choices((0.25, 0.75), 4000, probability=0.5, generator=generator)
+    shares = torch.bincount(drawn, minlength=3) / 4000
+    torch.testing.assert_close(shares, torch.tensor([0.125, 0.375, 0.5]), atol=0.03, rtol=0)
+
+
+@pytest.mark.parametrize("alpha", [0.02, 0.5, 3.0])
+def test_dirichlet_and_beta_have_their_moments_on_both_sides_of_the_small_alpha(alpha: float) -> None:
+    """Var of a share of Dirichlet(α) among n is (n − 1) / n² / (nα + 1); Beta(α, α) is n = 2."""
+    stream = torch.Generator().manual_seed(0)
+    rows = draws.dirichlet(alpha, 3, 5000, generator=stream)
+    torch.testing.assert_close(rows.sum(dim=1), torch.ones(5000))
+    for shares, n in ((rows, 3), (draws.beta(alpha, 5000, generator=stream), 2)):
+        assert float(shares.mean()) == pytest.approx(1 / n, abs=0.02)
+        assert float(shares.var()) == pytest.approx((n - 1) / n**2 / (n * alpha + 1), rel=0.06)

@@ -11,14 +11,13 @@ from torch import Tensor, nn
 
 import saligraft as sg
 from saligraft.grafting import spread
-from saligraft.methods import Compose, Cutout, PuzzleMix, RandomChoice
+from saligraft.methods import Compose, Cutout, MethodChoice, PuzzleMix, RandomChoice
 from saligraft.methods.puzzlemix import puzzlemix
+from saligraft.puzzlemix_step import PuzzleMixStep
 from saligraft.saliency.input_gradient import InputGradient, gradient_saliency
-from saligraft.strategies import PuzzleMixStep, training_step
-from saligraft.training import SilentReporter, load_recipe
-from saligraft.training.accelerator import make_accelerator
-from saligraft.training.loop import prepare, train_epoch
-from saligraft.training.setup import load_split
+from saligraft.strategies import training_step
+from saligraft.training import SilentReporter, load_recipe, train
+from saligraft.training.setup import load_split, make_network, make_step
 
 pytest.importorskip("scipy", reason="the default solver needs the extra puzzle")
 
@@ -168,8 +167,9 @@ def test_only_the_step_of_its_own_makes_the_noise() -> None:
         with pytest.raises(ValueError, match=r"adversarial_probability must be 0 .* training_step\(model, method\)"):
             kind(network(), method())(*batch())
     for parts in ([Cutout(), method()], Compose([Cutout(), method()]), RandomChoice([sg.Mixup(), method()])):
-        with pytest.raises(ValueError, match="above 0 must stand alone"):
+        with pytest.raises(ValueError, match="above 0 must stand alone or in a MethodChoice"):
             training_step(network(), parts)
+    assert type(training_step(network(), MethodChoice([None, method()])).steps[1]) is PuzzleMixStep
     for source in ("cam", InputGradient(network(), of="score")):
         with pytest.raises(ValueError, match="saliency_source must be an InputGradient of 'loss'"):
             training_step(network(), method(), saliency_source=source, layer="features" if source == "cam" else None)
@@ -182,9 +182,12 @@ def test_a_recipe_trains_with_it() -> None:
     tiny = ("network.name=wrn-10-1", "training.batch_size=16", "training.epochs=1", "training.warmup_epochs=0")
     recipe = load_recipe("shapes-wrn-10-2-puzzlemix", (*settings, *tiny))
     data = load_split(recipe, "train")
-    session = prepare(recipe, make_accelerator(recipe))
-    assert type(session.step) is PuzzleMixStep
-    assert session.step.scale == (data.mean, data.std)
-    loss, _ = train_epoch(session, 0, SilentReporter())
-    assert session.step.steps_taken == len(session.train_loader) == 2
-    assert loss > 0
+    step = make_step(recipe, make_network(recipe, data), data, torch.Generator())
+    assert type(step) is PuzzleMixStep
+    assert step.scale == (data.mean, data.std)
+    noisy, plain = (
+        train(load_recipe("shapes-wrn-10-2-puzzlemix", (*chosen, *tiny)), reporter=SilentReporter()).metrics
+        for chosen in (settings, settings[1:])
+    )
+    assert noisy[0].train_loss > 0
+    assert noisy[0].train_loss != plain[0].train_loss

@@ -13,6 +13,7 @@ from saligraft.methods import (
     CutMix,
     Cutout,
     ManifoldMixup,
+    MethodChoice,
     Mixup,
     PuzzleMix,
     RandomChoice,
@@ -27,6 +28,7 @@ from saligraft.methods import (
     puzzlemix,
     saliencymix,
 )
+from saligraft.puzzlemix_step import PuzzleMixStep
 from saligraft.saliency import (
     SALIENCY_SOURCES,
     SaliencyCapture,
@@ -36,7 +38,7 @@ from saligraft.saliency import (
     saliency_source,
 )
 from saligraft.step import GraftingStep, MixingStep, StepOutput
-from saligraft.strategies import FeatureMixingStep, ViewsStep, training_step
+from saligraft.strategies import ChoiceStep, FeatureMixingStep, ViewsStep, training_step
 
 __version__ = "0.1.0"
 
@@ -73,9 +75,12 @@ __all__ = [
     "AugMix",
     "Compose",
     "RandomChoice",
+    "MethodChoice",
     "MixingStep",
     "FeatureMixingStep",
     "ViewsStep",
+    "PuzzleMixStep",
+    "ChoiceStep",
     "training_step",
     "StepOutput",
     "SaliencySource",

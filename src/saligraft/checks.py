@@ -66,6 +66,19 @@ def probability(name: str, value: float) -> None:
         raise ValueError(f"{name} must be in [0, 1], got {value!r}")
 
 
+def probabilities(value: Sequence[float] | None, count: int) -> tuple[float, ...]:
+    """One for each of `count` methods, together 1; all alike if None."""
+    if value is None:
+        return (1 / count,) * count
+    if len(value) != count:
+        raise ValueError(f"probabilities must have one entry per method: expected {count}, got {len(value)}")
+    for each in value:
+        probability("each of probabilities", each)
+    if abs(sum(value) - 1) > 1e-6:
+        raise ValueError(f"probabilities must sum to 1, got {sum(value):.6g}")
+    return tuple(map(float, value))
+
+
 def norm(value: float) -> None:
     """The order of a vector norm: any number > 0, infinity (the maximum) included."""
     _number("norm", value)
@@ -83,6 +96,15 @@ def whole_number(name: str, value: int, least: int) -> None:
 def _number(name: str, value: float) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+
+
+def numbers(name: str, value: Sequence[float]) -> tuple[float, ...]:
+    """A non-empty sequence of numbers, as a tuple."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        raise TypeError(f"{name} must be a sequence of numbers, got {value!r}")
+    for each in value:
+        _number(f"each of {name}", each)
+    return tuple(value)
 
 
 def shape_of(tensor: Tensor) -> str:

@@ -6,6 +6,7 @@ every device; `to_device` moves them without blocking. The functions that apply 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from typing import Literal
@@ -15,6 +16,7 @@ from torch import Tensor
 
 Per = Literal["sample", "batch"]
 
+_SMALL_ALPHA = 0.1  # below it Gamma draws are at times too small for a float, and their shares 0 / 0
 _MASK = (1 << 64) - 1
 # The constants of SplitMix64 (Steele, Lea & Flood 2014).
 _GAMMA, _MIX1, _MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -35,11 +37,44 @@ def partners(
     return torch.where(mixed, partner, torch.arange(batch))
 
 
+def choices(
+    probabilities: Sequence[float], count: int, *, probability: float = 1.0, generator: torch.Generator | None = None
+) -> Tensor:
+    """Places (count,) among `probabilities`, drawn by them; their number where a coin of `probability` says none."""
+    place = torch.multinomial(torch.tensor(probabilities), count, replacement=True, generator=generator)
+    applied = torch.rand(count, generator=generator) < probability
+    return torch.where(applied, place, len(probabilities))
+
+
 def beta(alpha: float, count: int, *, generator: torch.Generator | None = None) -> Tensor:
     """Draws (count,) from Beta(alpha, alpha), by the standard library: no public Beta of torch takes a generator."""
-    seed = int(torch.randint(2**62, (), generator=generator))
-    stream = random.Random(seed)
+    stream = _stream(generator)
+    if alpha < _SMALL_ALPHA:
+        return torch.tensor([_tiny_dirichlet(alpha, 2, stream)[0] for _ in range(count)])
     return torch.tensor([stream.betavariate(alpha, alpha) for _ in range(count)])
+
+
+def dirichlet(alpha: float, width: int, count: int, *, generator: torch.Generator | None = None) -> Tensor:
+    """Rows (count, width) from Dirichlet(alpha), each with a sum of one, by the standard library."""
+    stream = _stream(generator)
+    if alpha < _SMALL_ALPHA:
+        return torch.tensor([_tiny_dirichlet(alpha, width, stream) for _ in range(count)])
+    gamma = torch.tensor(
+        [[stream.gammavariate(alpha, 1) for _ in range(width)] for _ in range(count)], dtype=torch.float64
+    )
+    return (gamma / gamma.sum(dim=1, keepdim=True)).float()
+
+
+def _stream(generator: torch.Generator | None) -> random.Random:
+    return random.Random(int(torch.randint(2**62, (), generator=generator)))
+
+
+def _tiny_dirichlet(alpha: float, width: int, stream: random.Random) -> list[float]:
+    """One row from logarithms: Gamma(alpha) is Gamma(alpha + 1) · U^(1/alpha), which would be 0 for all in a row."""
+    power = 1 / max(alpha, 1e-300)
+    logs = [math.log(stream.gammavariate(alpha + 1, 1)) + power * math.log(1 - stream.random()) for _ in range(width)]
+    shares = [math.exp(log - max(logs)) for log in logs]
+    return [share / sum(shares) for share in shares]
 
 
 def grid(grids: Sequence[int], *, generator: torch.Generator | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -31,23 +32,51 @@ class StepOutput(NamedTuple):
     """The last mixed batch; None where nothing was mixed."""
 
 
-class _Step:
-    """What both kinds of step share: the count of steps for the warm-up, and their state."""
+class _Step(ABC):
+    """What all kinds of step share: model, checks, the warm-up without any mixing, and the state of a loop."""
 
-    def __init__(self, criterion: Criterion | None, warmup_steps: int, generator: torch.Generator | None) -> None:
+    with_originals = False
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        criterion: Criterion | None = None,
+        warmup_steps: int = 0,
+        generator: torch.Generator | None = None,
+    ) -> None:
         checks.whole_number("warmup_steps", warmup_steps, least=0)
         checks.generator(generator)
         if criterion is not None and not callable(criterion):
             raise TypeError(f"criterion must be a function of logits and mixed batch, got {type(criterion).__name__}")
+        self.model = model
         self.criterion: Criterion = criterion or mixed_cross_entropy
         self.warmup_steps = warmup_steps
         self.generator = generator
         self.steps_taken = 0
 
-    def _count(self) -> bool:
-        """Count this step; True while the network is still warming up without any mixing."""
+    def __call__(
+        self, images: Tensor, labels: Tensor, index: Tensor | None = None, geometry: Tensor | None = None
+    ) -> StepOutput:
+        """Forward passes and loss of one batch: images (B, C, H, W), labels (B,) or (B, K).
+
+        `index` and `geometry` say which samples these are and how they were cropped, as the laboratory's loaders
+        yield them; whole passes need neither. All steps are called alike, so that loops can swap them.
+        """
+        del index, geometry
+        check_batch(images, labels)
+        checks.label_values(labels)
         self.steps_taken += 1
-        return self.steps_taken <= self.warmup_steps
+        return self._plain(images, labels) if self.steps_taken <= self.warmup_steps else self._train(images, labels)
+
+    def _plain(self, images: Tensor, labels: Tensor) -> StepOutput:
+        """One pass of the images as they came."""
+        logits = logits_of(self.model(images))
+        return StepOutput(self.criterion(logits, MixedBatch.unmixed(images, labels)), logits, None)
+
+    @abstractmethod
+    def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
+        """Passes and loss once the network is warm."""
 
     def state_dict(self) -> dict[str, Any]:
         """The steps taken and the generator's state, all that a resumed loop needs."""
@@ -71,6 +100,8 @@ class GraftingStep(_Step):
     saliency_source=torch.compile(SaliencyCapture(model)))``.
     """
 
+    with_originals = True
+
     def __init__(
         self,
         model: nn.Module,
@@ -84,38 +115,22 @@ class GraftingStep(_Step):
         warmup_steps: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(criterion, warmup_steps, generator)
+        super().__init__(model, criterion=criterion, warmup_steps=warmup_steps, generator=generator)
         checks.whole_number("copies", copies, least=1)
         if not isinstance(method, BatchMixer):
             raise TypeError(f"method must be a batch mixer such as SaliencyGrafting(), got {type(method).__name__}")
         _check_two_passes(model)
-        self.model = model
         self.method = method
         self.source = _source_of(method, model, saliency_source, layer)
         self.copies = copies
         self.loss_weights = _loss_weights(loss_weights, copies)
 
-    def __call__(
-        self, images: Tensor, labels: Tensor, index: Tensor | None = None, geometry: Tensor | None = None
-    ) -> StepOutput:
-        """Forward passes and loss of one batch: images (B, C, H, W), labels (B,) or (B, K).
-
-        `index` and `geometry` say which samples these are and how they were cropped, as the laboratory's loaders
-        yield them; two full passes need neither.
-        """
-        del index, geometry
-        check_batch(images, labels)
-        checks.label_values(labels)
-        originals = MixedBatch.unmixed(images, labels)
-        if self._count():
-            logits = logits_of(self.model(images))
-            return StepOutput(self.criterion(logits, originals), logits, None)
-
+    def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
         if self.source is None:
             logits, saliency = logits_of(self.model(images)), None
         else:  # one pass of the originals gives logits and S  (§4.3)
             logits, saliency = self.source.with_logits(self.model, images, labels)
-        loss = self.loss_weights[0] * self.criterion(logits, originals)
+        loss = self.loss_weights[0] * self.criterion(logits, MixedBatch.unmixed(images, labels))
         for weight in self.loss_weights[1:]:
             drawn = self.method.draw(images, generator=self.generator)  # j, grid, P ~ Bern(p_B)
             mixed = self.method.apply(images, labels, saliency, drawn)  # M (Eq. 3-4), φ, λ (Eq. 5)
@@ -141,23 +156,15 @@ class MixingStep(_Step):
         warmup_steps: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(criterion, warmup_steps, generator)
+        super().__init__(model, criterion=criterion, warmup_steps=warmup_steps, generator=generator)
         if method is not None and not isinstance(method, BatchMixer):
             raise TypeError(f"method must be a batch mixer such as CutMix(), got {type(method).__name__}")
-        self.model = model
         self.method = method
         self.source = _source_of(method, model, saliency_source, layer)
 
-    def __call__(
-        self, images: Tensor, labels: Tensor, index: Tensor | None = None, geometry: Tensor | None = None
-    ) -> StepOutput:
-        """Forward pass and loss of one batch; called as `GraftingStep` is, so that loops can swap the two."""
-        del index, geometry
-        check_batch(images, labels)
-        checks.label_values(labels)
-        if self._count() or self.method is None:
-            logits = logits_of(self.model(images))
-            return StepOutput(self.criterion(logits, MixedBatch.unmixed(images, labels)), logits, None)
+    def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
+        if self.method is None:
+            return self._plain(images, labels)
         saliency = None if self.source is None else self.source(images, labels)
         drawn = self.method.draw(images, generator=self.generator)
         mixed = self.method.apply(images, labels, saliency, drawn)

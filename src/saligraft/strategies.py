@@ -1,4 +1,4 @@
-"""Training steps for the kinds beside batch mixers, called as `GraftingStep` and `MixingStep` are."""
+"""Training steps for the kinds beside batch mixers, and the step that any method trains by: `training_step`."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from saligraft import checks, draws
 from saligraft.batch import MixedBatch
-from saligraft.masks.puzzle import PixelScale, adversarial, noisy_start
-from saligraft.methods.base import BatchMixer, check_batch
+from saligraft.methods.base import BatchMixer
 from saligraft.methods.compose import Compose
 from saligraft.methods.kinds import FeatureMixer, ImageTransform, StepStrategy
+from saligraft.methods.kinds import Method as Method
+from saligraft.methods.method_choice import MethodChoice
 from saligraft.methods.puzzlemix import PuzzleMix
 from saligraft.methods.random_choice import RandomChoice
+from saligraft.puzzlemix_step import PuzzleMixStep
 from saligraft.saliency.capture import logits_of
-from saligraft.saliency.input_gradient import InputGradient, gradient_saliency
-from saligraft.step import Criterion, GraftingStep, MixingStep, StepOutput, _Step
+from saligraft.step import GraftingStep, MixingStep, StepOutput, _Step
 
-Method = BatchMixer[Any] | ImageTransform[Any] | FeatureMixer | StepStrategy
-Methods = Method | Sequence[Method] | None
+Methods = Method | MethodChoice | Sequence[Method | MethodChoice] | None
 
 
 class FeatureMixingStep(_Step):
     """Train on one pass whose features are mixed inside the network, as Manifold Mixup does.
 
     `transforms` change the images before that, as in "Cutout + Manifold Mixup"; while warming up neither is done.
+    `options` are criterion, warmup_steps and generator, as in `MixingStep`.
     """
 
     def __init__(
@@ -36,25 +37,15 @@ class FeatureMixingStep(_Step):
         method: FeatureMixer,
         *,
         transforms: Sequence[ImageTransform[Any]] = (),
-        criterion: Criterion | None = None,
-        warmup_steps: int = 0,
-        generator: torch.Generator | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(criterion, warmup_steps, generator)
+        super().__init__(model, **options)
         if not isinstance(method, FeatureMixer):
             raise TypeError(f"method must be a feature mixer such as ManifoldMixup(), got {type(method).__name__}")
-        self.model = model
         self.method = method
         self.transforms = _checked(transforms)
 
-    def __call__(
-        self, images: Tensor, labels: Tensor, index: Tensor | None = None, geometry: Tensor | None = None
-    ) -> StepOutput:
-        """Forward pass and loss of one batch: images (B, C, H, W), labels (B,) or (B, K)."""
-        del index, geometry
-        check_batch(images, labels)
-        if self._count():
-            return _plain(self, images, labels)
+    def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
         for transform in self.transforms:
             images = transform(images, generator=self.generator)
         with self.method.mixing(self.model, images, labels, generator=self.generator) as mixed:
@@ -66,90 +57,67 @@ class ViewsStep(_Step):
     """Train on several views of each image in one pass, with the strategy's own loss, as AugMix does.
 
     All views stand in one batch, as its authors train it, so that batch norm sees them together; the logits given
-    back are those of the images as they came. While warming up only those are shown.
+    back are those of the images as they came. While warming up only those are shown. `options` are criterion,
+    warmup_steps and generator, as in `MixingStep`.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        method: StepStrategy,
-        *,
-        criterion: Criterion | None = None,
-        warmup_steps: int = 0,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(criterion, warmup_steps, generator)
+    def __init__(self, model: nn.Module, method: StepStrategy, **options: Any) -> None:
+        super().__init__(model, **options)
         if not isinstance(method, StepStrategy):
             raise TypeError(f"method must be a step strategy such as AugMix(), got {type(method).__name__}")
-        self.model = model
         self.method = method
 
-    def __call__(
-        self, images: Tensor, labels: Tensor, index: Tensor | None = None, geometry: Tensor | None = None
-    ) -> StepOutput:
-        """Forward pass and loss of one batch: images (B, C, H, W) in the method's domain, labels (B,) or (B, K)."""
-        del index, geometry
-        check_batch(images, labels)
-        if self._count():
-            return _plain(self, self.method.prepare(images), labels)
+    def _plain(self, images: Tensor, labels: Tensor) -> StepOutput:
+        return super()._plain(self.method.prepare(images), labels)
+
+    def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
         views = self.method.views(images, generator=self.generator)
         logits = logits_of(self.model(torch.cat(views))).chunk(len(views))
         originals = MixedBatch.unmixed(views[0], labels)
         return StepOutput(self.method.loss(logits, originals, self.criterion), logits[0], None)
 
 
-class PuzzleMixStep(MixingStep):
-    """Train by PuzzleMix with its authors' adversarial noise; one gradient gives the noise and the saliency both.
+class ChoiceStep(_Step):
+    """Train each batch by the step of one method, drawn from several of any kind; plainly where none is applied.
 
-    Coins for source and destination are thrown once per batch. Where one falls, the gradient is taken from a noisy
-    start, still without a trace, and the mixed images show pixels one step further up the loss; where none does, the
-    step is that of `MixingStep`. The noise is against the network that the saliency source looks at.
+    `options` are those of the members' steps, and reach the members that have a use for them: a `saliency_source` those
+    that need maps (if none does, those that can use them); without one each has its authors'. Under
+    DistributedDataParallel all processes follow the first one's draw, since they must make the same passes.
     """
 
-    def __init__(self, model: nn.Module, method: PuzzleMix, **options: Any) -> None:
-        if not isinstance(method, PuzzleMix):
-            raise TypeError(f"method must be PuzzleMix(), got {type(method).__name__}")
-        super().__init__(model, method, **options)
-        if not isinstance(self.source, InputGradient) or self.source.of != "loss":
-            of = f" of {self.source.of!r}" if isinstance(self.source, InputGradient) else ""
-            raise ValueError(
-                "saliency_source must be an InputGradient of 'loss' where adversarial_probability is above 0, "
-                f"got {type(self.source).__name__}{of}"
-            )
-        self.slopes: InputGradient = self.source
-        self.mixer = method.without_noise()
-        self.noise_probability = method.adversarial_probability
-        self.radius = method.adversarial_radius
-        self.scale = PixelScale(method.pixel_mean, method.pixel_std)
+    def __init__(
+        self,
+        model: nn.Module,
+        method: MethodChoice,
+        *,
+        transforms: Sequence[ImageTransform[Any]] = (),
+        warmup_steps: int = 0,
+        **options: Any,
+    ) -> None:
+        shared = {name: options.pop(name) for name in ("criterion", "generator") if name in options}
+        super().__init__(model, warmup_steps=warmup_steps, **shared)
+        if not isinstance(method, MethodChoice):
+            raise TypeError(f"method must be MethodChoice([...]), got {type(method).__name__}")
+        self.method = method
+        members = [(*transforms, *member) for member in method.members]
+        taken = [
+            _taken(member, options, "needs_saliency" if method.needs_saliency else "uses_saliency")
+            for member in members
+        ]
+        for name in options:
+            if not any(name in each for each in taken):
+                raise TypeError(f"{name} must be left out of a choice in which no method has a use for it")
+        self.steps = [
+            training_step(model, member, **shared, **each) for member, each in zip(members, taken, strict=True)
+        ]
+        self.with_originals = any(step.with_originals for step in self.steps)
 
-    def __call__(
-        self, images: Tensor, labels: Tensor, index: Tensor | None = None, geometry: Tensor | None = None
-    ) -> StepOutput:
-        """Forward pass and loss of one batch: images (B, C, H, W), labels (B,) or (B, K)."""
-        del index, geometry
-        check_batch(images, labels)
-        checks.label_values(labels)
-        if self._count():
-            return _plain(self, images, labels)
-        drawn = self.mixer.draw(images, generator=self.generator)
-        on_source, on_destination = (torch.rand(2, generator=self.generator) < self.noise_probability).tolist()
-        shown: tuple[Tensor, Tensor] | None = None
-        if on_source or on_destination:
-            share = float(torch.rand((), generator=self.generator))
-            uniform = draws.to_device(torch.rand(images.shape, generator=self.generator), images.device)
-            start = noisy_start(images, uniform.to(images.dtype), self.scale, self.radius)
-            gradient = self.slopes.gradient(start, labels)
-            # A broken gradient makes a broken map, which its sample is left out for; its pixels must stay whole.
-            noisy = adversarial(images, start, gradient.nan_to_num(), share, self.scale, self.radius)
-            shown = (noisy if on_source else images, (noisy if on_destination else images)[drawn.partner])
-            # Who meets itself, as the passed over do, stays as it was.
-            alone = (drawn.partner == torch.arange(len(images), device=images.device))[:, None, None, None]
-            shown = (torch.where(alone, images, shown[0]), torch.where(alone, images, shown[1]))
-        else:
-            gradient = self.slopes.gradient(images, labels)
-        mixed = self.mixer.apply(images, labels, gradient_saliency(gradient, self.slopes.over), drawn, shown)
-        logits = logits_of(self.model(mixed.images))
-        return StepOutput(self.criterion(logits, mixed), logits, mixed)
+    def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
+        place = self.method.draw(generator=self.generator)
+        wrapper = self.model._modules.get("_orig_mod", self.model)  # of a compiled model
+        if isinstance(wrapper, DistributedDataParallel):
+            place = _of_first_process(place, wrapper, images.device)
+        return self._plain(images, labels) if place is None else self.steps[place](images, labels)
 
 
 def training_step(model: nn.Module, methods: Methods, **options: Any) -> _Step:
@@ -162,6 +130,8 @@ def training_step(model: nn.Module, methods: Methods, **options: Any) -> _Step:
         return MixingStep(model, **options)
     *before, last = parts
     transforms = _checked(before)
+    if isinstance(last, MethodChoice):
+        return ChoiceStep(model, last, transforms=transforms, **options)
     if isinstance(last, FeatureMixer):
         return FeatureMixingStep(model, last, transforms=transforms, **options)
     if isinstance(last, StepStrategy):
@@ -174,7 +144,8 @@ def training_step(model: nn.Module, methods: Methods, **options: Any) -> _Step:
         return PuzzleMixStep(model, last, **options)
     if any(isinstance(part, PuzzleMix) and part.adversarial_probability for part in _parts(last)):
         raise ValueError(
-            "PuzzleMix with an adversarial_probability above 0 must stand alone, got it in a composition or choice"
+            "PuzzleMix with an adversarial_probability above 0 must stand alone or in a MethodChoice, "
+            "got it in a composition or RandomChoice"
         )
     method = last if isinstance(last, BatchMixer) and not transforms else Compose([*transforms, last])
     return GraftingStep(model, method, **options) if method.with_originals else MixingStep(model, method, **options)
@@ -189,13 +160,27 @@ def _parts(method: object) -> Iterator[object]:
         yield method
 
 
-def _plain(step: FeatureMixingStep | ViewsStep | PuzzleMixStep, images: Tensor, labels: Tensor) -> StepOutput:
-    logits = logits_of(step.model(images))
-    return StepOutput(step.criterion(logits, MixedBatch.unmixed(images, labels)), logits, None)
-
-
 def _checked(transforms: Sequence[object]) -> tuple[ImageTransform[Any], ...]:
     for transform in transforms:
         if not isinstance(transform, ImageTransform):
             raise TypeError(f"transforms must be image transforms such as Cutout(), got {type(transform).__name__}")
     return tuple(transform for transform in transforms if isinstance(transform, ImageTransform))
+
+
+def _taken(member: Sequence[object], options: dict[str, Any], looks: str) -> dict[str, Any]:
+    """The options that the step of one member of a choice has a use for; `looks` is the trait of who is given maps."""
+    last = member[-1] if member else None
+    if isinstance(last, StepStrategy) and not last.normalized:
+        raise ValueError(
+            f"normalized must be True for {type(last).__name__} in a choice, whose images are those of all"
+        )
+    names: tuple[str, ...] = ("layer", "saliency_source") if getattr(last, looks, False) else ()
+    names += ("copies", "loss_weights") if getattr(last, "with_originals", False) else ()
+    return {name: value for name, value in options.items() if name in names}
+
+
+def _of_first_process(place: int | None, model: DistributedDataParallel, device: torch.device) -> int | None:
+    """What the first process drew; -1 stands for None on the way."""
+    shared = torch.tensor(-1 if place is None else place, device=device)
+    distributed.broadcast(shared, distributed.get_global_rank(model.process_group, 0), group=model.process_group)
+    return int(shared) if int(shared) >= 0 else None

@@ -32,7 +32,8 @@ KINDS: dict[type, dict[str, Any]] = {
     FeatureMixer: FEATURE_MIXERS,
     StepStrategy: STEP_STRATEGIES,
 }
-NOT_METHODS = {"base", "kinds", "compose", "random_choice"}  # what members share, and what is made of members
+# What members share, and what is made of members.
+NOT_METHODS = {"base", "kinds", "compose", "method_choice", "random_choice"}
 # Variants whose behaviour differs in kind; each method's plain form is added below from METHODS itself.
 VARIANTS: dict[str, BatchMixer[Any]] = {
     "mixup per batch": sg.Mixup(per="batch"),

@@ -143,6 +143,11 @@ def test_bad_input_is_named(method: FeatureMixer, change: dict, error: type[Exce
     batch = {**dict(zip(("images", "labels"), make_batch(), strict=True)), **change}
     with pytest.raises(error, match=message):
         run(method, Network(), (batch["images"], batch["labels"]), seed=0)
+    with (
+        pytest.raises(TypeError, match=r"generator must be a torch\.Generator or None, got int"),
+        method.mixing(Network(), *make_batch(), generator=5),
+    ):
+        pass
 
 
 @mixers

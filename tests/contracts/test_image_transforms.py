@@ -90,6 +90,12 @@ def test_bad_input_is_named(transform: ImageTransform[Any], images: Any, error: 
 
 
 @transforms
+def test_a_bad_generator_is_named(transform: ImageTransform[Any]) -> None:
+    with pytest.raises(TypeError, match=r"generator must be a torch\.Generator or None, got int"):
+        transform(make_images(), generator=5)
+
+
+@transforms
 def test_bad_parameters_are_named(transform: ImageTransform[Any]) -> None:
     with pytest.raises(ValueError, match=r"probability must be in \[0, 1\], got 1.5"):
         dataclasses.replace(transform, probability=1.5)

@@ -14,6 +14,7 @@ from saligraft.grafting import pixel_area, spread
 from saligraft.masks import rectangle_mask
 from saligraft.masks.peak_box import peak_box
 from saligraft.methods import attentive_cutmix, cutout, jensen_shannon_loss, mix_features
+from saligraft.regularizers import drop_block, shake_drop
 from saligraft.saliency import (
     class_activation_map,
     fine_grained_saliency,
@@ -108,6 +109,11 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]] = 
         lambda f, j, w: mix_features(f, partner=j, source_weight=w),
         lambda grid: (torch.ones(B, 6, grid, grid), PARTNER, WEIGHT),
     ),
+    "drop_block": (lambda f, s: drop_block(f, seeds=s), lambda grid: (features(grid), mask(grid)[:, None, 1:, 1:])),
+    "shake_drop": (
+        lambda f, g, a, b: shake_drop(f, gate=g, alpha=a, beta=b),
+        lambda grid: (features(grid), mask(grid)[:, :1, :1, None], features(grid), features(grid).abs()),
+    ),
     "jensen_shannon_loss": (jensen_shannon_loss, lambda _: (LOGITS, LOGITS.flip(0), -LOGITS)),
     "mixed_cross_entropy": (
         lambda z, *m: sg.mixed_cross_entropy(z, sg.MixedBatch(*m), label_smoothing=0.1),
@@ -125,7 +131,7 @@ EXEMPT = {"puzzlemix", "augmix"}
 
 def test_every_methods_pure_function_is_here_or_exempt_by_name() -> None:
     functions = {name for name in methods.__all__ if name.islower()}
-    assert functions <= CALLS.keys() | EXEMPT
+    assert functions | {"drop_block", "shake_drop"} <= CALLS.keys() | EXEMPT
 
 
 pure_functions = pytest.mark.parametrize(("function", "arguments"), CALLS.values(), ids=CALLS.keys())

@@ -100,6 +100,12 @@ def test_bad_input_is_named(method: StepStrategy, images: Any, error: type[Excep
 
 
 @strategies
+def test_a_bad_generator_is_named(method: StepStrategy) -> None:
+    with pytest.raises(TypeError, match=r"generator must be a torch\.Generator or None, got int"):
+        method.views(make_batch(method)[0], generator=5)
+
+
+@strategies
 def test_bad_parameters_are_named(method: StepStrategy) -> None:
     with pytest.raises(ValueError, match=r"probability must be in \[0, 1\], got 1.5"):
         dataclasses.replace(method, probability=1.5)

@@ -132,3 +132,12 @@ def test_names_the_extra_where_torchvision_is_missing(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "torchvision.transforms.v2", None)
     with pytest.raises(ImportError, match=r'AugMix needs torchvision .*: pip install "saligraft\[lab\]"'):
         OPERATIONS["equalize"](pictures(), torch.ones(8), torch.ones(8))
+
+
+@pytest.mark.parametrize("alpha", [1e-320, 1e-300, 1e-3, 0.099])
+def test_a_tiny_alpha_gives_whole_weights(alpha: float, generator: torch.Generator) -> None:
+    drawn = AugMix(alpha=alpha).draw(torch.rand(400, 3, 8, 8), generator=generator)
+    torch.testing.assert_close(drawn.chain_weight.sum(dim=1), torch.ones(400))
+    # Towards 0 all weight falls on one chain, each as often, and the blend is one or the other.
+    assert drawn.chain_weight.mean(dim=0).tolist() == pytest.approx([1 / 3] * 3, abs=0.08)
+    assert float(drawn.blend.mean()) == pytest.approx(0.5, abs=0.08)

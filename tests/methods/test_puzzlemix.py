@@ -182,3 +182,26 @@ def test_noise_is_refused_where_no_gradient_is_at_hand() -> None:
     with pytest.raises(ValueError, match=r"must be 0 where .* no gradient, got 0.1: training_step\(model, method\)"):
         method(*batch())
     assert method.without_noise() == PuzzleMix()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "message"),
+    [
+        (torch.full((3,), 0.5), "ratio must have one entry per image: expected 4, got 3"),
+        (torch.full((4,), 1.5), r"ratio must lie in \[0, 1\], got 1.5 to 1.5"),
+        (torch.full((4,), torch.nan), r"ratio must lie in \[0, 1\], got nan"),
+        (torch.tensor(0.5), r"ratio must have shape \(B\), got \(\)"),
+    ],
+)
+def test_a_bad_ratio_is_named(ratio: torch.Tensor, message: str) -> None:
+    images, labels = torch.rand(4, 3, 16, 16), torch.arange(4)
+    with pytest.raises(ValueError, match=message):
+        puzzlemix(images, labels, torch.rand(4, 4, 4), partner=torch.arange(4), ratio=ratio, grid=4)
+
+
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+def test_broken_pixels_are_named(broken: float) -> None:
+    images, labels = torch.rand(4, 3, 16, 16), torch.arange(4)
+    images[2, 1, 5, 5] = broken
+    with pytest.raises(ValueError, match="images must be finite for PuzzleMix, got NaN or infinity in sample 2"):
+        PuzzleMix()(images, labels, torch.rand(4, 4, 4))

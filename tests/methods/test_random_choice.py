@@ -109,7 +109,7 @@ def test_image_transforms_may_be_among_the_members() -> None:
     ("arguments", "error", "message"),
     [
         ({"methods": []}, ValueError, "methods must name at least one method"),
-        ({"methods": [sg.ManifoldMixup()]}, TypeError, "methods must be batch mixers or image .* got ManifoldMixup"),
+        ({"methods": [sg.ManifoldMixup()]}, TypeError, "got ManifoldMixup: MethodChoice takes it"),
         ({"methods": [sg.Mixup()], "probabilities": [0.5, 0.5]}, ValueError, "one entry per method: expected 1, got 2"),
         ({"methods": MEMBERS[:2], "probabilities": [0.5, 0.6]}, ValueError, "probabilities must sum to 1, got 1.1"),
         ({"methods": MEMBERS[:2], "probabilities": [-1, 2]}, ValueError, r"each of probabilities must be in \[0, 1\]"),
@@ -119,3 +119,26 @@ def test_image_transforms_may_be_among_the_members() -> None:
 def test_refuses_bad_parameters(arguments: dict, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         RandomChoice(**arguments)
+
+
+def test_none_leaves_samples_as_they_are(generator: torch.Generator) -> None:
+    images, labels, _ = batch()
+    choice = RandomChoice([None, sg.CutMix()], probabilities=[0.5, 0.5], per="sample")
+    parts = choice.draw(images, generator=generator)
+    assert [part.method for part in parts] == [None, sg.CutMix()]
+    mixed = choice.apply(images, labels, None, parts)
+    left = parts[0].places
+    assert torch.equal(mixed.images[left], images[left])
+    assert torch.equal(mixed.targets(40)[left], torch.eye(40)[left])
+    assert not RandomChoice([None]).needs_saliency
+
+
+def test_only_members_with_a_use_for_it_are_given_a_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels, saliency = batch(4)
+    given: list[bool] = []
+    monkeypatch.setattr(sg.SaliencyMix, "_own_maps", lambda _, images: given.append(False) or images[:, 0].abs())
+    RandomChoice([sg.SaliencyMix()])(images, labels, saliency)  # its own source: it takes the map
+    assert given == []
+    choice = RandomChoice([sg.SaliencyMix(), sg.SaliencyGrafting()], probabilities=[1, 0])
+    choice(images, labels, saliency)  # another's
+    assert given == [False]

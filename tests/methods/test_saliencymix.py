@@ -1,5 +1,6 @@
 """SaliencyMix: the box lies around the source's own peak, and bottom-up saliency is what it takes by default."""
 
+import pytest
 import torch
 
 import saligraft as sg
@@ -75,3 +76,35 @@ def test_goes_with_the_training_networks_own_map_too() -> None:
     )
     out = sg.GraftingStep(model, SaliencyMix())(torch.randn(5, 3, 16, 16), torch.tensor([0, 1, 0, 1, 1]))
     out.loss.backward()
+
+
+def test_undoes_the_normalisation_before_it_looks() -> None:
+    """Channels of unequal scale: the map of the normalised image is another than that of the pixels."""
+    pixels, labels = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0)), torch.arange(6)
+    mean, std = (0.1, 0.5, 0.9), (0.02, 0.5, 2.0)
+    normalised = (pixels - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
+    maps, own = fine_grained_saliency(pixels), fine_grained_saliency(normalised)
+    assert (maps.flatten(1).argmax(dim=1) != own.flatten(1).argmax(dim=1)).any()
+    told, blind = SaliencyMix(pixel_mean=mean, pixel_std=std), SaliencyMix()
+    drawn = told.draw(normalised, generator=torch.Generator().manual_seed(1))
+    expected = blind.apply(normalised, labels, maps, drawn)
+    assert torch.equal(told.apply(normalised, labels, None, drawn).mask, expected.mask)
+    assert not torch.equal(blind.apply(normalised, labels, None, drawn).mask, expected.mask)
+
+
+@pytest.mark.parametrize(
+    ("scale", "error", "message"),
+    [
+        ({"pixel_mean": (0.5,)}, ValueError, r"must be given together, got \(0.5,\) and None"),
+        (
+            {"pixel_mean": (0.5,), "pixel_std": (0.0,)},
+            ValueError,
+            "each of pixel_std must be a finite number > 0, got 0",
+        ),
+        ({"pixel_mean": 0.5, "pixel_std": (1.0,)}, TypeError, "pixel_mean must be a sequence of numbers, got 0.5"),
+        ({"pixel_mean": ("a",), "pixel_std": (1.0,)}, TypeError, "each of pixel_mean must be a number, got str"),
+    ],
+)
+def test_a_bad_scale_is_named(scale: dict, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        SaliencyMix(**scale)

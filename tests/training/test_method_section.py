@@ -10,13 +10,16 @@ from pydantic import ValidationError
 
 from saligraft.methods import (
     AttentiveCutMix,
+    AugMix,
     Compose,
     Cutout,
     ManifoldMixup,
+    MethodChoice,
     Mixup,
     PuzzleMix,
     RandomChoice,
     SaliencyGrafting,
+    SaliencyMix,
 )
 from saligraft.saliency.bottom_up import FineGrained
 from saligraft.saliency.feature_map import feature_saliency
@@ -31,6 +34,8 @@ SECTIONS: list[dict[str, Any]] = [
     {"name": "cutout+manifold-mixup", "options": {"manifold-mixup": {"layers": ["input", "stages.0"]}}},
     {"name": "random-choice", "choices": {"mixup": 0.3, "cutmix": 0.7}, "options": {"per": "sample"}},
     {"name": "random-choice", "choices": {"cutout+saliencymix": 1.0}},
+    {"name": "random-choice", "choices": {"none": 0.2, "cutmix": 0.8}, "options": {"per": "sample"}},
+    {"name": "random-choice", "choices": {"none": 0.2, "cutout+manifold-mixup": 0.3, "augmix": 0.5}},
     {"name": "attentive-cutmix", "options": {"grid": "none"}},
     {"name": "puzzlemix", "options": {"transport_cost": None, "transport_grid": 8, "pixel_std": [0.2, 0.2, 0.3]}},
     {"name": "saliency-grafting", "saliency": {"name": "cam", "options": {"negative": "absolute"}}},
@@ -85,6 +90,34 @@ def test_a_random_choice_holds_its_methods_with_their_options() -> None:
     assert section.parts == ("saliency-grafting", "cutout", "mixup")
 
 
+def test_a_random_choice_among_all_kinds_is_one_of_steps() -> None:
+    choices = {"none": 0.1, "cutout+manifold-mixup": 0.2, "augmix": 0.3, "saliency-grafting": 0.4}
+    section = MethodSection(name="random-choice", choices=choices, options={"probability": 0.5})
+    augmix = AugMix(mean=DATA.mean, std=DATA.std, normalized=True)
+    members = [None, [Cutout(), ManifoldMixup()], augmix, SaliencyGrafting()]
+    probabilities = tuple(choices.values())
+    assert section.build(DATA) == [MethodChoice(members, probabilities=probabilities, probability=0.5)]
+    assert section.with_originals
+    assert section.saliency.name == "feature-map"
+    noisy = {"name": "random-choice", "choices": {"puzzlemix": 1.0}}
+    assert isinstance(MethodSection(**noisy).build()[0], RandomChoice)
+    options = {"puzzlemix": {"adversarial_probability": 0.1}}
+    assert isinstance(MethodSection(**noisy, options=options).build()[0], MethodChoice)
+
+
+def test_a_choice_may_leave_samples_as_they_are() -> None:
+    section = MethodSection(name="random-choice", choices={"none": 0.5, "mixup": 0.5}, options={"per": "sample"})
+    assert section.build() == [RandomChoice([None, Mixup()], probabilities=(0.5, 0.5), per="sample")]
+
+
+def test_methods_that_differ_in_their_source_take_the_one_named() -> None:
+    choices = {"puzzlemix": 0.5, "saliency-grafting": 0.5}
+    assert MethodSection(name="random-choice", choices=choices, saliency={"name": "cam"}).saliency.name == "cam"
+    # One that can do without maps has no say where another needs them.
+    one = MethodSection(name="random-choice", choices={"saliencymix": 0.5, "attentive-cutmix": 0.5})
+    assert one.saliency.name == "feature-map"
+
+
 def test_none_is_written_as_a_word_where_it_is_not_the_default() -> None:
     for value in (None, "none"):
         section = MethodSection(name="attentive-cutmix", options={"grid": value})
@@ -100,6 +133,7 @@ def test_the_data_s_statistics_reach_the_methods_that_need_them() -> None:
     assert (augmix.mean, augmix.std, augmix.normalized) == (DATA.mean, DATA.std, True)
     assert MethodSection(name="puzzlemix").build(DATA) == [PuzzleMix(pixel_mean=DATA.mean, pixel_std=DATA.std)]
     assert MethodSection(name="puzzlemix", options={"pixel_std": 0.5}).build(DATA)[0].pixel_std == 0.5
+    assert MethodSection(name="saliencymix").build(DATA) == [SaliencyMix(pixel_mean=DATA.mean, pixel_std=DATA.std)]
 
 
 @pytest.mark.parametrize(
@@ -121,6 +155,7 @@ def test_maps_come_from_the_authors_source_by_default(name: str, source: str | N
 def test_every_source_can_be_named_and_built(source: str) -> None:
     section = MethodSection(name="saliency-grafting", saliency={"name": source})
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1))
+    model.extend([torch.nn.Flatten(), torch.nn.Linear(4, 2)])
     assert type(section.saliency.build(model, DATA)) is SALIENCY_SOURCES[source]
 
 
@@ -159,8 +194,19 @@ def test_layer_and_options_reach_the_source() -> None:
         ({"name": "mixup", "choices": {"mixup": 1.0}}, "choices must be left out for method mixup"),
         ({"name": "random-choice", "choices": {"mixup": 0.5}}, "probabilities must sum to 1, got 0.5"),
         ({"name": "random-choice", "choices": {"mixup": 0}}, "greater than 0"),
-        ({"name": "random-choice", "choices": {"augmix": 1}}, "choices must be of mixup, .*; got 'augmix'"),
-        ({"name": "random-choice", "choices": {"none": 1}}, "choices must be of mixup, .*; got 'none'"),
+        ({"name": "random-choice", "choices": {"cutout+augmix": 1}}, "AugMix must stand alone, got Cutout"),
+        (
+            {"name": "random-choice", "choices": {"augmix": 0.5, "mixup": 0.5}, "options": {"per": "sample"}},
+            "per must be 'batch' in a choice among all kinds",
+        ),
+        (
+            {"name": "random-choice", "choices": {"puzzlemix": 0.5, "saliency-grafting": 0.5}},
+            r"saliency.name must be given .* differ \(input-gradient, feature-map\); valid: feature-map, cam",
+        ),
+        (
+            {"name": "random-choice", "choices": {"puzzlemix": 0.3, "manifold-mixup": 0.3, "attentive-cutmix": 0.4}},
+            "saliency.name must be given",
+        ),
         ({"name": "mixup", "saliency": {"name": "cam"}}, "saliency must be left out for method mixup"),
         ({"name": "mixup", "saliency": {"options": {"mode": "eval"}}}, "saliency must be left out for method mixup"),
         ({"name": "saliency-grafting", "saliency": {"name": "cma"}}, "unknown saliency source 'cma'; valid: feature-m"),

@@ -10,6 +10,7 @@ from saligraft.methods.cutmix import CutMix, cutmix
 from saligraft.methods.cutout import Cutout, cutout
 from saligraft.methods.kinds import FeatureMixer, ImageTransform, StepStrategy
 from saligraft.methods.manifold_mixup import ManifoldMixup, mix_features
+from saligraft.methods.method_choice import MethodChoice
 from saligraft.methods.mixup import Mixup, mixup
 from saligraft.methods.puzzlemix import PuzzleMix, puzzlemix
 from saligraft.methods.random_choice import RandomChoice
@@ -42,6 +43,7 @@ __all__ = [
     "FeatureMixer",
     "ImageTransform",
     "ManifoldMixup",
+    "MethodChoice",
     "Mixup",
     "PuzzleMix",
     "RandomChoice",

@@ -6,7 +6,6 @@ Shapes: B batch, W chains of an image, D operations of the longest chain, K clas
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -89,7 +88,6 @@ class AugMix(StepStrategy):
     consistency: float = 12.0  # weight of the Jensen-Shannon term in the loss
     mean: Sequence[float] = (0.5, 0.5, 0.5)  # the authors' for CIFAR
     std: Sequence[float] = (0.5, 0.5, 0.5)
-    normalized: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,7 +108,7 @@ class AugMix(StepStrategy):
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> AugMixDraws:
         """Make every random choice for one view of this batch, on the host; moved to the device of `images`."""
-        checks.images(images)
+        self._check_draw(images, generator)
         batch, count, device = len(images), self._count(images), images.device
         shape = (count, self.width, self.depth)
         length = torch.randint(1, self.depth + 1, (count, self.width, 1), generator=generator)
@@ -118,7 +116,7 @@ class AugMix(StepStrategy):
         operation = torch.where(torch.arange(self.depth) < length, operation, -1)  # -1: the chain has ended
         level = LEAST_LEVEL + torch.rand(shape, generator=generator) * (self.severity - LEAST_LEVEL)
         sign = torch.randint(2, shape, generator=generator) * 2.0 - 1
-        weight = _dirichlet(self.alpha, self.width, count, generator=generator).expand(batch, self.width)
+        weight = draws.dirichlet(self.alpha, self.width, count, generator=generator).expand(batch, self.width)
         blend = draws.beta(self.alpha, count, generator=generator).expand(batch)
         blend = blend * self._coins(images, generator)
         whole = (batch, self.width, self.depth)
@@ -159,13 +157,6 @@ class AugMix(StepStrategy):
         """The labels' loss of the clean view, and how far the three views' answers lie apart."""
         clean, first, second = logits
         return criterion(clean, originals) + self.consistency * jensen_shannon_loss(clean, first, second)
-
-
-def _dirichlet(alpha: float, width: int, count: int, *, generator: torch.Generator | None = None) -> Tensor:
-    """Rows (count, width) from Dirichlet(alpha), as normalised Gamma draws of the standard library."""
-    stream = random.Random(int(torch.randint(2**62, (), generator=generator)))
-    gamma = torch.tensor([[stream.gammavariate(alpha, 1) for _ in range(width)] for _ in range(count)])
-    return gamma / gamma.sum(dim=1, keepdim=True).clamp(min=torch.finfo(gamma.dtype).tiny)
 
 
 def _grouped(operation: Tensor, level: Tensor, sign: Tensor, device: torch.device) -> tuple[tuple[Group, ...], ...]:

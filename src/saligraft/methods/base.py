@@ -26,6 +26,11 @@ class Applied:
         checks.probability("probability", self.probability)
         checks.one_of("per", self.per, get_args(draws.Per))
 
+    def _check_draw(self, images: Tensor, generator: torch.Generator | None) -> None:
+        """What every draw begins with."""
+        checks.images(images)
+        checks.generator(generator)
+
     def _count(self, images: Tensor) -> int:
         """How many draws a batch needs."""
         return len(images) if self.per == "sample" else 1
@@ -41,6 +46,7 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
     """Mixes each image of a batch with another one of it: ``method(images, labels, saliency) -> MixedBatch``."""
 
     needs_saliency: ClassVar[bool] = False
+    uses_saliency: ClassVar[bool] = False  # whether it can use a map that it can also do without
     saliency_source: ClassVar[str] = "feature-map"  # where the map comes from by its authors' word
     with_originals: ClassVar[bool] = False  # whether the originals are trained on too, or the mixed images alone
 
@@ -68,7 +74,6 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
         """Draw, then apply. images (B, C, H, W), labels (B,) or (B, K), saliency (B, h, w) where it is needed."""
         check_batch(images, labels)
         checks.label_values(labels)
-        checks.generator(generator)
         if saliency is not None:
             checks.saliency(saliency, batch=len(images))
             checks.same_device("saliency", saliency, images)
@@ -78,7 +83,7 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
         return self.apply(images, labels, saliency, self.draw(images, generator=generator))
 
     def draw_partners(self, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        checks.images(images)
+        self._check_draw(images, generator)
         partner = draws.partners(len(images), probability=self.probability, per=self.per, generator=generator)
         return draws.to_device(partner, images.device)
 

@@ -42,7 +42,7 @@ class Compose(BatchMixer[ComposeDraws]):
             raise ValueError("parts must begin with an image transform such as Cutout(), got none")
         object.__setattr__(self, "parts", parts)
         if self.mixer is not None:
-            for trait in ("needs_saliency", "saliency_source", "with_originals"):
+            for trait in ("needs_saliency", "uses_saliency", "saliency_source", "with_originals"):
                 object.__setattr__(self, trait, getattr(self.mixer, trait))
 
     @property

@@ -43,7 +43,7 @@ class Cutout(ImageTransform[Tensor]):
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """Boxes (B, 4); a sample that is passed over has an empty one."""
-        checks.images(images)
+        self._check_draw(images, generator)
         limit = torch.tensor(images.shape[2:])
         centre = (torch.rand(self._count(images), 2, generator=generator) * limit).long()
         start = centre - self.size // 2

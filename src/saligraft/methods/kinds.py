@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from saligraft import checks
 from saligraft.batch import MixedBatch
-from saligraft.methods.base import Applied
+from saligraft.methods.base import Applied, BatchMixer
 
 Draws = TypeVar("Draws")
 
@@ -51,6 +51,8 @@ class FeatureMixer(Applied, ABC):
 class StepStrategy(Applied, ABC):
     """Trains on several views of each image with a loss of its own."""
 
+    normalized: bool = False  # whether images come as the network takes them, or in [0, 1]
+
     @abstractmethod
     def prepare(self, images: Tensor) -> Tensor:
         """The images as they came, checked and made ready for the network: the first of the views."""
@@ -64,3 +66,6 @@ class StepStrategy(Applied, ABC):
         self, logits: Sequence[Tensor], originals: MixedBatch, criterion: Callable[[Tensor, MixedBatch], Tensor]
     ) -> Tensor:
         """The loss of the views' logits, each (B, K); `criterion` is that of the labels."""
+
+
+Method = BatchMixer[Any] | ImageTransform[Any] | FeatureMixer | StepStrategy

@@ -83,6 +83,7 @@ class ManifoldMixup(FeatureMixer):
         self, images: Tensor, layers: Sequence[str], *, generator: torch.Generator | None = None
     ) -> ManifoldMixupDraws:
         """Make every random choice for this batch, on the host; moved to the device of `images`."""
+        self._check_draw(images, generator)
         batch = len(images)
         partner = draws.partners(batch, probability=self.probability, per=self.per, generator=generator)
         weight = draws.beta(self.alpha, self._count(images), generator=generator).expand(batch)

@@ -55,6 +55,7 @@ def puzzlemix(
     check_batch(images, labels, partner)
     checks.saliency(saliency, batch=len(images))
     checks.same_device("saliency", saliency, images)
+    _check_solvable(images, ratio)
     finite = usable_maps(saliency)
     usable = (finite & finite[partner])[:, None, None]
     energy = mask_energy(images, block_shares(saliency, grid), partner, ratio, terms)
@@ -71,6 +72,18 @@ def puzzlemix(
     mixed = graft(source, destination, mask)
     weight = pixel_area(mask, *images.shape[2:])
     return MixedBatch(mixed, labels, labels[partner], weight, mask, partner)
+
+
+def _check_solvable(images: Tensor, ratio: Tensor) -> None:
+    """Values too, on any device: the mask is solved on the CPU, so that nothing waits longer for it."""
+    checks.per_sample("ratio", ratio, len(images))
+    checks.same_device("ratio", ratio, images)
+    checks.mask_values(ratio, "ratio")
+    finite = images.isfinite().flatten(1).all(dim=1)
+    if not bool(finite.all()):
+        raise ValueError(
+            f"images must be finite for PuzzleMix, got NaN or infinity in sample {int((~finite).nonzero()[0])}"
+        )
 
 
 class PuzzleMixDraws(NamedTuple):

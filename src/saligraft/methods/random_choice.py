@@ -14,7 +14,7 @@ from saligraft.batch import MixedBatch
 from saligraft.grafting import spread
 from saligraft.methods.base import BatchMixer
 from saligraft.methods.compose import Compose
-from saligraft.methods.kinds import ImageTransform
+from saligraft.methods.kinds import FeatureMixer, ImageTransform, StepStrategy
 
 
 def join_parts(images: Tensor, labels: Tensor, indices: Sequence[Tensor], parts: Sequence[MixedBatch]) -> MixedBatch:
@@ -57,11 +57,12 @@ class RandomChoice(BatchMixer[tuple[Part, ...]]):
     """Draw one of several methods, then mix by it: ``RandomChoice([Mixup(), CutMix()], probabilities=[0.3, 0.7])``.
 
     With `per="sample"` each method mixes its own part of the batch: partners are found inside that part, and given as
-    places in the whole batch. `probability` and `per` of the members hold as well. Image transforms may be among them.
-    All members that need saliency are given the same map; where their authors' sources differ, the step must name one.
+    places in the whole batch. `probability` and `per` of the members hold as well. Image transforms may be among them,
+    and None, which leaves samples as they are; `MethodChoice` takes the other kinds, per batch. All members that need
+    saliency are given the same map; where their authors' sources differ, the step must name one.
     """
 
-    methods: Sequence[BatchMixer[Any] | ImageTransform[Any]] = field(kw_only=False)
+    methods: Sequence[BatchMixer[Any] | ImageTransform[Any] | None] = field(kw_only=False)
     probabilities: Sequence[float] | None = None  # one per method, together 1; all alike if None
     per: draws.Per = "batch"
 
@@ -69,37 +70,39 @@ class RandomChoice(BatchMixer[tuple[Part, ...]]):
         super().__post_init__()
         methods = tuple(Compose([one]) if isinstance(one, ImageTransform) else one for one in self.methods)
         for method in methods:
-            if not isinstance(method, BatchMixer):
+            if method is not None and not isinstance(method, BatchMixer):
                 kinds = "batch mixers or image transforms such as CutMix() or Cutout()"
-                raise TypeError(f"methods must be {kinds}, got {type(method).__name__}")
+                hint = ": MethodChoice takes it, per batch" if isinstance(method, FeatureMixer | StepStrategy) else ""
+                raise TypeError(f"methods must be {kinds}, got {type(method).__name__}{hint}")
         if not methods:
             raise ValueError("methods must name at least one method, got none")
         object.__setattr__(self, "methods", methods)
         if self.probabilities is not None:
-            object.__setattr__(self, "probabilities", _checked(self.probabilities, len(methods)))
-        needing = {method.saliency_source: None for method in methods if method.needs_saliency}
+            object.__setattr__(self, "probabilities", checks.probabilities(self.probabilities, len(methods)))
+        mixers = [method for method in self.mixers if method is not None]
+        needing = {method.saliency_source: None for method in mixers if method.needs_saliency}
+        using = {method.saliency_source: None for method in mixers if method.uses_saliency}
         object.__setattr__(self, "needs_saliency", bool(needing))
+        object.__setattr__(self, "uses_saliency", bool(using))
         # Where members differ this names no source, so that a step asks for one instead of taking either.
-        object.__setattr__(self, "saliency_source", " or ".join(needing) or methods[0].saliency_source)
-        object.__setattr__(self, "with_originals", any(method.with_originals for method in methods))
+        object.__setattr__(self, "saliency_source", " or ".join(needing or using) or type(self).saliency_source)
+        object.__setattr__(self, "with_originals", any(method.with_originals for method in mixers))
 
     @property
     def moves_pixels(self) -> bool:
-        return any(method.moves_pixels for method in self.mixers)
+        return any(method is not None and method.moves_pixels for method in self.mixers)
 
     @property
-    def mixers(self) -> tuple[BatchMixer[Any], ...]:
-        """The members, each a batch mixer by now."""
-        return tuple(method for method in self.methods if isinstance(method, BatchMixer))
+    def mixers(self) -> tuple[BatchMixer[Any] | None, ...]:
+        """The members, each a batch mixer by now, or None."""
+        return tuple(method if isinstance(method, BatchMixer) else None for method in self.methods)
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> tuple[Part, ...]:
-        checks.images(images)
-        batch, methods = len(images), self.mixers
-        count = batch if self.per == "sample" else 1
-        weights = torch.ones(len(methods)) if self.probabilities is None else torch.tensor(self.probabilities)
-        choice = torch.multinomial(weights, count, replacement=True, generator=generator)
-        applied = torch.rand(count, generator=generator) < self.probability
-        choice = torch.where(applied, choice, len(methods)).expand(batch)
+        self._check_draw(images, generator)
+        methods = self.mixers
+        weights = checks.probabilities(self.probabilities, len(methods))
+        choice = draws.choices(weights, self._count(images), probability=self.probability, generator=generator)
+        choice = choice.expand(len(images))
         parts = []
         for place, method in enumerate([*methods, None]):
             index = (choice == place).nonzero()[:, 0]
@@ -121,20 +124,12 @@ class RandomChoice(BatchMixer[tuple[Part, ...]]):
 
     def _takes(self, method: BatchMixer[Any] | None) -> bool:
         """Whether a member is given the batch's map; one that can do without, as SaliencyMix, only if it is its own."""
-        return method is not None and (method.needs_saliency or method.saliency_source == self.saliency_source)
+        if method is None:
+            return False
+        return method.needs_saliency or (method.uses_saliency and method.saliency_source == self.saliency_source)
 
 
 def _mixed(images: Tensor, labels: Tensor, saliency: Tensor | None, part: Part) -> MixedBatch:
     if part.method is None:
         return MixedBatch.unmixed(images, labels)
     return part.method.apply(images, labels, saliency, part.drawn)
-
-
-def _checked(probabilities: Sequence[float], count: int) -> tuple[float, ...]:
-    if len(probabilities) != count:
-        raise ValueError(f"probabilities must have one entry per method: expected {count}, got {len(probabilities)}")
-    for probability in probabilities:
-        checks.probability("each of probabilities", probability)
-    if abs(sum(probabilities) - 1) > 1e-6:
-        raise ValueError(f"probabilities must sum to 1, got {sum(probabilities):.6g}")
-    return tuple(map(float, probabilities))

@@ -5,6 +5,7 @@ Uddin et al., ICLR 2021. The peak of the source's own map is the box's centre, a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -16,7 +17,7 @@ from saligraft.batch import MixedBatch
 from saligraft.masks.peak_box import peak_box
 from saligraft.methods.base import BatchMixer, check_batch
 from saligraft.methods.cutmix import cutmix
-from saligraft.saliency.bottom_up import fine_grained_saliency
+from saligraft.saliency.bottom_up import FineGrained
 
 
 def saliencymix(
@@ -45,17 +46,31 @@ class SaliencyMixDraws(NamedTuple):
 class SaliencyMix(BatchMixer[SaliencyMixDraws]):
     """Draw partners and λ ~ Beta(alpha, alpha), then paste a box of area λ around each source's peak.
 
-    Without a map the bottom-up fine-grained saliency (Montabone & Soto 2010) of the images is taken, as by the
-    authors: no network is asked. With ``per="batch"`` ratio and box are the first sample's, as in their code.
+    Without a map the bottom-up fine-grained saliency (Montabone & Soto 2010) of the pixels is taken, as by the
+    authors: no network is asked, and `pixel_mean` and `pixel_std` undo the images' normalisation first. With
+    ``per="batch"`` ratio and box are the first sample's, as in their code.
     """
 
+    uses_saliency: ClassVar[bool] = True
     saliency_source: ClassVar[str] = "fine-grained"
 
     alpha: float = 1.0
+    pixel_mean: Sequence[float] | None = None  # what was subtracted from the pixels, one per channel or one for all
+    pixel_std: Sequence[float] | None = None  # what they were divided by; without the two, channels weigh as they come
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.positive("alpha", self.alpha)
+        for name in ("pixel_mean", "pixel_std"):
+            values = getattr(self, name)
+            if values is not None:
+                object.__setattr__(self, name, checks.numbers(name, values))
+        if (self.pixel_mean is None) != (self.pixel_std is None):
+            raise ValueError(
+                f"pixel_mean and pixel_std must be given together, got {self.pixel_mean} and {self.pixel_std}"
+            )
+        for std in self.pixel_std or ():
+            checks.positive("each of pixel_std", std)
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> SaliencyMixDraws:
         partner = self.draw_partners(images, generator)
@@ -63,5 +78,9 @@ class SaliencyMix(BatchMixer[SaliencyMixDraws]):
         return SaliencyMixDraws(partner, draws.to_device(ratio, images.device))
 
     def apply(self, images: Tensor, labels: Tensor, saliency: Tensor | None, drawn: SaliencyMixDraws) -> MixedBatch:
-        maps = fine_grained_saliency(images) if saliency is None else saliency
+        maps = self._own_maps(images) if saliency is None else saliency
         return saliencymix(images, labels, maps, partner=drawn.partner, ratio=drawn.ratio, one_box=self.per == "batch")
+
+    def _own_maps(self, images: Tensor) -> Tensor:
+        mean, std = (None if values is None else tuple(values) for values in (self.pixel_mean, self.pixel_std))
+        return FineGrained(mean=mean, std=std)(images)

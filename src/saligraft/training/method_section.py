@@ -38,12 +38,13 @@ from saligraft.methods import (
     BatchMixer,
     Compose,
     ImageTransform,
+    MethodChoice,
+    PuzzleMix,
     RandomChoice,
-    SaliencyMix,
 )
 from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.sources import SALIENCY_SOURCES, saliency_source
-from saligraft.step import GraftingStep
+from saligraft.step import _Step
 from saligraft.strategies import Method, training_step
 from saligraft.training.sections import Section, complete_options
 
@@ -62,8 +63,7 @@ METHOD_NAMES = (NO_METHOD, *BY_NAME)
 # What the data decides and no recipe says: the loader normalises, and AugMix must undo just that.
 OF_THE_DATA = {"augmix": ("mean", "std", "normalized")}
 # What the data decides unless a recipe says otherwise.
-UNLESS_SET = {"puzzlemix": ("pixel_mean", "pixel_std")}
-SOURCE_OF_SALIENCYMIX = "fine-grained"
+UNLESS_SET = dict.fromkeys(("puzzlemix", "saliencymix"), ("pixel_mean", "pixel_std"))
 
 
 class Normalization(NamedTuple):
@@ -71,6 +71,9 @@ class Normalization(NamedTuple):
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
+
+
+ANY_DATA = Normalization((0.5,) * 3, (0.5,) * 3)  # for checks before the data is there
 
 
 class SaliencySection(Section):
@@ -139,15 +142,15 @@ class MethodSection(Section):
         else:
             _complete_method(self.name, self.options)
         try:
-            training_step(nn.Identity(), self.build())  # what no step can train is refused now
+            self._checked_step()  # what no step can train is refused now
         except TypeError as error:  # pydantic takes only a ValueError for the user's mistake
             raise ValueError(str(error)) from error
         self._complete_saliency()
         return self
 
     def _complete_saliency(self) -> None:
-        own = _own_source([BY_NAME[name] for name in self.parts])
         given = self.saliency
+        own = _own_source([BY_NAME[name] for name in self.parts], named=given.name is not None)
         if own is None and given != SaliencySection():
             raise ValueError(f"saliency must be left out for method {self.name}, which looks at none")
         if own is not None:
@@ -163,14 +166,20 @@ class MethodSection(Section):
     @property
     def with_originals(self) -> bool:
         """True where the originals are trained on too, beside one or more copies of mixed images."""
-        return isinstance(training_step(nn.Identity(), self.build()), GraftingStep)
+        return self._checked_step().with_originals
 
-    def build(self, data: Normalization | None = None) -> Sequence[Method]:
+    def _checked_step(self) -> _Step:
+        """The step of these methods, before data, network and source are there."""
+        looks = any(getattr(BY_NAME[name], "needs_saliency", False) for name in self.parts)
+        any_source = {"saliency_source": "input-gradient"} if looks else {}
+        return training_step(nn.Identity(), self.build(ANY_DATA), **any_source)
+
+    def build(self, data: Normalization | None = None) -> Sequence[Method | MethodChoice]:
         """The methods in order, for `training_step`; none for plain training. `data` says what the loader did."""
         if self.name == RANDOM_CHOICE:
             own = {name: value for name, value in self.options.items() if name not in self.choices}
-            mixers = [_as_mixer(name, _built(name, self.options[name], data)) for name in self.choices]
-            return [RandomChoice(mixers, probabilities=tuple(self.choices.values()), **own)]
+            members = [_built(name, self.options[name], data) for name in self.choices]
+            return [_choice(members, probabilities=tuple(self.choices.values()), **own)]
         return _built(self.name, self.options, data)
 
 
@@ -241,27 +250,42 @@ def _from_data(name: str, data: Normalization | None) -> dict[str, Any]:
         return {}
     if name == "augmix":
         return {**data._asdict(), "normalized": True}
-    return {"pixel_mean": data.mean, "pixel_std": data.std} if name == "puzzlemix" else {}
+    return {"pixel_mean": data.mean, "pixel_std": data.std} if name in UNLESS_SET else {}
 
 
-def _as_mixer(name: str, methods: Sequence[Method]) -> BatchMixer[Any]:
-    """One of the choices, which must be a batch mixer."""
-    if len(methods) == 1 and isinstance(methods[0], BatchMixer):
-        return methods[0]
+def _choice(members: Sequence[Sequence[Method]], **options: Any) -> RandomChoice | MethodChoice:
+    """A batch mixer where all members are such and image transforms; else a choice of whole steps."""
+    mixers = [_as_mixer(methods) for methods in members if methods]
+    if not all(mixers):
+        return MethodChoice(members, **options)
+    left = iter(mixers)
+    return RandomChoice([next(left) if methods else None for methods in members], **options)
+
+
+def _as_mixer(methods: Sequence[Method]) -> BatchMixer[Any] | None:
+    """Methods that follow on each other as one batch mixer; None where only a step of their own can train them."""
     parts = [method for method in methods if isinstance(method, BatchMixer | ImageTransform)]
-    if not methods or len(parts) < len(methods):
-        valid = ", ".join((*METHODS, *IMAGE_TRANSFORMS))
-        raise ValueError(f"choices must be of {valid}, or such joined by {AND!r}; got {name!r}")
-    return Compose(parts)
+    with_noise = any(isinstance(part, PuzzleMix) and part.adversarial_probability for part in parts)
+    if len(parts) < len(methods) or with_noise:
+        return None
+    return parts[0] if isinstance(parts[0], BatchMixer) else Compose(parts)
 
 
-def _own_source(methods: Sequence[type[Any]]) -> str | None:
-    """The source that the authors of the first method with a need for maps use; None where none has any."""
-    needing = [method.saliency_source for method in methods if getattr(method, "needs_saliency", False)]
-    if needing:
-        return str(needing[0])
-    # It would take the same map of the normalised images itself; as a source it can be given the pixels' own values.
-    return SOURCE_OF_SALIENCYMIX if SaliencyMix in methods else None
+def _own_source(methods: Sequence[type[Any]], named: bool) -> str | None:
+    """The source that the authors of those methods use which need maps, or else can use them; None where none looks.
+
+    Methods whose authors differ need one named.
+    """
+    needing, using = (
+        [method for method in methods if getattr(method, f"{trait}_saliency", False)] for trait in ("needs", "uses")
+    )
+    sources = list(dict.fromkeys(str(method.saliency_source) for method in needing or using))
+    if len(sources) > 1 and not named:
+        valid = ", ".join(SALIENCY_SOURCES)
+        raise ValueError(
+            f"saliency.name must be given for methods whose own sources differ ({', '.join(sources)}); valid: {valid}"
+        )
+    return sources[0] if sources else None
 
 
 def _defaults(method: type[Any]) -> dict[str, Any]:

@@ -1,0 +1,69 @@
+"""The training step of PuzzleMix with adversarial noise, called as the other steps are.
+
+Kim, Choo & Song, ICML 2020; coins, start, radius, step and share as in the authors' code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from saligraft import draws
+from saligraft.masks.puzzle import PixelScale, adversarial, noisy_start
+from saligraft.methods.puzzlemix import PuzzleMix
+from saligraft.saliency.capture import logits_of
+from saligraft.saliency.input_gradient import InputGradient, gradient_saliency
+from saligraft.step import MixingStep, StepOutput
+
+
+class PuzzleMixStep(MixingStep):
+    """Train by PuzzleMix with its authors' adversarial noise; one gradient gives the noise and the saliency both.
+
+    Coins for source and destination are thrown once per batch. Where one falls, the gradient is taken from a noisy
+    start, still without a trace, and the mixed images show pixels one step further up the loss; where none does, the
+    step is that of `MixingStep`. The noise is against the network that the saliency source looks at. `options` are
+    those of `MixingStep`.
+    """
+
+    def __init__(self, model: nn.Module, method: PuzzleMix, **options: Any) -> None:
+        if not isinstance(method, PuzzleMix):
+            raise TypeError(f"method must be PuzzleMix(), got {type(method).__name__}")
+        super().__init__(model, method, **options)
+        if not isinstance(self.source, InputGradient) or self.source.of != "loss":
+            of = f" of {self.source.of!r}" if isinstance(self.source, InputGradient) else ""
+            raise ValueError(
+                "saliency_source must be an InputGradient of 'loss' where adversarial_probability is above 0, "
+                f"got {type(self.source).__name__}{of}"
+            )
+        self.slopes: InputGradient = self.source
+        self.mixer = method.without_noise()
+        self.noise_probability = method.adversarial_probability
+        self.radius = method.adversarial_radius
+        self.scale = PixelScale(method.pixel_mean, method.pixel_std)
+
+    def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
+        drawn = self.mixer.draw(images, generator=self.generator)
+        noisy_sides = (torch.rand(2, generator=self.generator) < self.noise_probability).tolist()
+        shown: tuple[Tensor, Tensor] | None = None
+        if any(noisy_sides):
+            gradient, noisy = self._noise(images, labels)
+            source, destination = (noisy if side else images for side in noisy_sides)
+            # Who meets itself, as the passed over do, stays as it was.
+            alone = (drawn.partner == torch.arange(len(images), device=images.device))[:, None, None, None]
+            shown = (torch.where(alone, images, source), torch.where(alone, images, destination[drawn.partner]))
+        else:
+            gradient = self.slopes.gradient(images, labels)
+        mixed = self.mixer.apply(images, labels, gradient_saliency(gradient, self.slopes.over), drawn, shown)
+        logits = logits_of(self.model(mixed.images))
+        return StepOutput(self.criterion(logits, mixed), logits, mixed)
+
+    def _noise(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradient at a random start, and the images with a random share of one signed step from there."""
+        share = float(torch.rand((), generator=self.generator))
+        uniform = draws.to_device(torch.rand(images.shape, generator=self.generator), images.device)
+        start = noisy_start(images, uniform.to(images.dtype), self.scale, self.radius)
+        gradient = self.slopes.gradient(start, labels)
+        # A broken gradient makes a broken map, which its sample is left out for; its pixels must stay whole.
+        return gradient, adversarial(images, start, gradient.nan_to_num(), share, self.scale, self.radius)
