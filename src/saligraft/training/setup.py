@@ -13,7 +13,15 @@ from saligraft import data as datasets
 from saligraft.data import Loader, Split, make_data_loader
 from saligraft.draws import key
 from saligraft.losses import mixed_cross_entropy
-from saligraft.methods import BatchMixer, Compose, ImageTransform, PuzzleMix, RandomChoice, SaliencyGrafting
+from saligraft.methods import (
+    BatchMixer,
+    Compose,
+    ImageTransform,
+    MethodChoice,
+    PuzzleMix,
+    RandomChoice,
+    SaliencyGrafting,
+)
 from saligraft.methods.kinds import StepStrategy
 from saligraft.networks import build_network
 from saligraft.saliency.base import without_trace
@@ -96,17 +104,19 @@ def check_method(recipe: Recipe, network: nn.Module, data: Split) -> None:
                     network(mixed.images)
 
 
-def _single_methods(methods: Iterable[Method]) -> Iterator[Method]:
-    """The methods that compositions and choices are made of, each once per grid it may draw."""
+def _single_methods(methods: Iterable[Method | MethodChoice | None]) -> Iterator[Method]:
+    """The methods that compositions and choices are made of, each once per grid it may draw; None stands for none."""
     for method in methods:
         if isinstance(method, Compose):
             yield from _single_methods(method.parts)
         elif isinstance(method, RandomChoice):
             yield from _single_methods(method.methods)
+        elif isinstance(method, MethodChoice):
+            yield from (part for member in method.members for part in _single_methods(member))
         elif isinstance(method, SaliencyGrafting | PuzzleMix):
             method = method.without_noise() if isinstance(method, PuzzleMix) else method
             yield from (dataclasses.replace(method, grids=(grid,)) for grid in method.grids)
-        else:
+        elif method is not None:
             yield method
 
 
