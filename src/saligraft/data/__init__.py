@@ -11,6 +11,7 @@ from saligraft.data.cifar import cifar10, cifar100
 from saligraft.data.image_data import ImageData
 from saligraft.data.loader import InMemoryLoader, crop_and_flip, undo_crop_and_flip
 from saligraft.data.shapes import shapes
+from saligraft.data.speech_commands import speech_commands
 from saligraft.data.streamed import StreamedData
 from saligraft.data.streaming_loader import StreamingLoader
 
@@ -31,7 +32,12 @@ __all__ = [
 
 Split = ImageData | StreamedData
 
-DATASETS: dict[str, Callable[..., Split]] = {"shapes": shapes, "cifar100": cifar100, "cifar10": cifar10}
+DATASETS: dict[str, Callable[..., Split]] = {
+    "shapes": shapes,
+    "cifar100": cifar100,
+    "cifar10": cifar10,
+    "speech-commands": speech_commands,
+}
 
 
 def load(name: str = "shapes", *, split: str = "train", root: str | Path | None = None, **options: Any) -> Split:
