@@ -138,24 +138,14 @@ class SaliencyGrafting(BatchMixer[GraftDraws]):
         saliency = resize_saliency(saliency.detach(), drawn.grid)
         if self.selection == "top-k":
             mask = top_k_regions(saliency, self.k)
-            return graft_regions(
-                images,
-                labels,
-                saliency,
-                partner=drawn.partner,
-                mask=mask,
-                label_mixing=self.label_mixing,
-                norm=self.norm,
-            )
-        return graft_salient_regions(
+        else:  # M = P ⊙ S''  (Eq. 3-4)
+            mask = drawn.chosen & salient_regions(saliency, self.temperature, self.threshold, self.normalize)
+        return graft_regions(
             images,
             labels,
             saliency,
             partner=drawn.partner,
-            chosen=drawn.chosen,
-            temperature=self.temperature,
-            threshold=self.threshold,
-            normalize=self.normalize,
+            mask=mask,
             label_mixing=self.label_mixing,
             norm=self.norm,
         )
