@@ -10,8 +10,10 @@ from typing import Any
 import accelerate.tracking
 import pytest
 from accelerate.utils import LoggerType
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from saligraft.training import (
+    EpochMetrics,
     Recipe,
     SilentReporter,
     accelerator,
@@ -37,6 +39,20 @@ def test_a_batch_must_divide_among_processes(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(accelerator.Accelerator, "num_processes", property(lambda _: 3))
     with pytest.raises(ValueError, match=r"batch_size must be a multiple of the number of processes \(3\), got 64"):
         make_accelerator(Recipe())
+
+
+def test_a_part_of_a_batch_must_divide_among_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accelerator.Accelerator, "num_processes", property(lambda _: 2))
+    recipe = make_recipe({"training": {"batch_size": 6, "accumulate": 2}})
+    with pytest.raises(ValueError, match=r"number of processes times training.accumulate \(4\), got 6"):
+        make_accelerator(recipe)
+
+
+def test_batch_norm_over_processes_needs_cuda_to_train_but_not_to_test() -> None:
+    recipe = make_recipe({"training": {"sync_batch_norm": True}})
+    with pytest.raises(ValueError, match=r"training\.sync_batch_norm must be false on cpu: it needs CUDA"):
+        make_accelerator(recipe)
+    assert make_accelerator(recipe, to_train=False).device.type == "cpu"
 
 
 def test_an_absent_tracker_is_named(tmp_path: Path) -> None:
@@ -109,3 +125,14 @@ def test_launched_processes_are_one_run(tiny_recipe: Recipe, tmp_path: Path) -> 
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert scores.top1_error == pytest.approx(result["top1_error"]["final"])
     assert scores.test_loss == pytest.approx(result["test_loss"], rel=1e-5)
+
+
+def test_tensorboard_files_hold_every_metric(tiny_table: dict[str, Any], tmp_path: Path) -> None:
+    tiny_table["training"]["trackers"] = ["tensorboard"]
+    result = train(make_recipe(tiny_table), tmp_path / "run", reporter=SilentReporter())
+    (events,) = (tmp_path / "run" / "saligraft").glob("events.*")
+    reader = EventAccumulator(str(events))
+    reader.Reload()
+    for name in EpochMetrics._fields:
+        read = [(event.step, event.value) for event in reader.Scalars(name)]
+        assert read == [(line.epoch, pytest.approx(getattr(line, name), rel=1e-6)) for line in result.metrics]

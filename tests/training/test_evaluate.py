@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saligraft.training import Recipe, SilentReporter, evaluate, evaluate_run, train
+from saligraft.training import Recipe, SilentReporter, evaluate, evaluate_run, make_recipe, train
 from saligraft.training.accelerator import make_accelerator
 
 
@@ -51,10 +52,13 @@ def test_no_test_image_is_an_error() -> None:
         evaluate(Echo(), [], make_accelerator(Recipe()))
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_run_s_final_numbers_are_found_again(tiny_recipe: Recipe, tmp_path: Path, precision: str) -> None:
-    training = tiny_recipe.training.model_copy(update={"precision": precision, "channels_last": True})
-    train(tiny_recipe.model_copy(update={"training": training}), tmp_path / "run", reporter=SilentReporter())
+@pytest.mark.parametrize(("precision", "method"), [("fp32", "none"), ("bf16", "none"), ("bf16", "saliency-grafting")])
+def test_a_run_s_final_numbers_are_found_again(
+    tiny_table: dict[str, Any], tmp_path: Path, precision: str, method: str
+) -> None:
+    tiny_table["training"].update(precision=precision, channels_last=True)
+    recipe = make_recipe({**tiny_table, "method": {"name": method}})
+    train(recipe, tmp_path / "run", reporter=SilentReporter())
     scores = evaluate_run(tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert scores.top1_error == result["top1_error"]["final"]

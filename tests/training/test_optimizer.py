@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from saligraft.networks import build_network
-from saligraft.training.optimizer import build_optimizer, parameter_groups
+from saligraft.training.optimizer import build_optimizer, head_parameters, parameter_groups, set_learning_rates
 from saligraft.training.sections import OptimizerSection
 
 
@@ -40,3 +40,46 @@ def test_frozen_parameters_stay_out() -> None:
     network.weight.requires_grad_(False)
     assert parameter_groups(network, OptimizerSection())[0]["params"] == [network.bias]
     assert len(parameter_groups(network, OptimizerSection(decay_norm_and_bias=False))) == 1
+
+
+HEADS = [
+    ("wrn-10-1", ["head.weight", "head.bias"]),
+    ("pyramidnet-20-24", ["head.weight", "head.bias"]),
+    ("resnet-10", ["fc.weight", "fc.bias"]),
+    ("torchvision:vgg11", ["classifier.6.weight", "classifier.6.bias"]),
+    ("torchvision:squeezenet1_1", ["classifier.1.weight", "classifier.1.bias"]),
+    ("torchvision:swin_t", ["head.weight", "head.bias"]),
+    ("torchvision:googlenet", ["fc.weight", "fc.bias"]),
+    ("timm:resnet18", ["fc.weight", "fc.bias"]),
+    ("timm:convnext_atto", ["head.fc.weight", "head.fc.bias"]),
+    ("timm:deit_tiny_distilled_patch16_224", ["head.weight", "head.bias", "head_dist.weight", "head_dist.bias"]),
+]
+
+
+@pytest.mark.filterwarnings("ignore:The default weight initialization")
+@pytest.mark.parametrize(("name", "expected"), HEADS, ids=[name for name, _ in HEADS])
+def test_the_head_is_what_gives_the_logits(name: str, expected: list[str]) -> None:
+    with torch.device("meta"):
+        network = build_network(name, 7)
+    head = {id(parameter) for parameter in head_parameters(network)}
+    assert [name for name, parameter in network.named_parameters() if id(parameter) in head] == expected
+
+
+def test_a_network_without_a_linear_layer_has_no_head() -> None:
+    with pytest.raises(ValueError, match=r"head_lr must be left out for Conv2d, which has no fully-connected"):
+        parameter_groups(nn.Conv2d(3, 3, 3), OptimizerSection(head_lr=0.1))
+
+
+@pytest.mark.parametrize("decay_all", [True, False])
+def test_the_head_has_its_own_learning_rate_all_along(decay_all: bool) -> None:
+    network = build_network("wrn-10-1", 10)
+    section = OptimizerSection(name="adam", lr=0.001, head_lr=0.01, weight_decay=0.1, decay_norm_and_bias=decay_all)
+    optimizer = build_optimizer(network, section)
+    set_learning_rates(optimizer, 0.5)
+    set_learning_rates(optimizer, 0.1)  # of the initial one, not of the last
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    seen = {names[id(p)]: (g["lr"], g["weight_decay"]) for g in optimizer.param_groups for p in g["params"]}
+    assert seen.keys() == set(names.values())
+    for name, (lr, decay) in seen.items():
+        assert lr == pytest.approx(0.001 if name.startswith("head.") else 0.0001)
+        assert decay == (0.1 if decay_all or network.get_parameter(name).ndim > 1 else 0.0)

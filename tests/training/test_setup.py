@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from saligraft.methods import FEATURE_MIXERS, STEP_STRATEGIES
 from saligraft.saliency.bottom_up import FineGrained
@@ -38,6 +39,18 @@ def test_channels_last_reaches_weights_and_images(tiny_recipe: Recipe) -> None:
     images, labels = next(iter(labelled_images(recipe, loader)))
     assert images.is_contiguous(memory_format=torch.channels_last)
     assert len(images) == len(labels) == 16
+
+
+def test_batch_norm_over_processes_keeps_names_and_weights(tiny_recipe: Recipe) -> None:
+    training = tiny_recipe.training.model_copy(update={"sync_batch_norm": True})
+    data = load_split(tiny_recipe, "test")
+    plain = make_network(tiny_recipe, data)
+    synced = make_network(tiny_recipe.model_copy(update={"training": training}), data)
+    counts = [sum(type(m) is kind for m in synced.modules()) for kind in (nn.BatchNorm2d, nn.SyncBatchNorm)]
+    assert counts == [0, sum(isinstance(module, nn.BatchNorm2d) for module in plain.modules())]
+    assert list(synced.state_dict()) == list(plain.state_dict())
+    images = torch.randn(2, *data.image_shape)
+    assert torch.equal(synced.eval()(images), plain.eval()(images))
 
 
 def test_splits_differ_and_options_reach_the_data(tiny_recipe: Recipe) -> None:

@@ -16,10 +16,11 @@ from saligraft.training.recipe import Recipe
 ACCELERATE_PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
-def make_accelerator(recipe: Recipe, track_in: Path | None = None) -> Accelerator:
+def make_accelerator(recipe: Recipe, track_in: Path | None = None, *, to_train: bool = True) -> Accelerator:
     """The accelerator of one run; the launcher's environment (torchrun, accelerate launch) decides the processes.
 
-    The recipe's trackers write to the folder `track_in`; without one they stay off.
+    The recipe's trackers write to the folder `track_in`; without one they stay off. What stands in the way of training
+    alone is passed over unless one means to.
     """
     precision = ACCELERATE_PRECISION[recipe.training.precision]
     trackers = recipe.training.trackers if track_in else ()
@@ -35,12 +36,9 @@ def make_accelerator(recipe: Recipe, track_in: Path | None = None) -> Accelerato
         # Two forward passes a step: broadcasting would overwrite buffers that the first one's backward needs.
         kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
     )
-    processes = accelerator.num_processes
-    if recipe.training.batch_size % processes:
-        raise ValueError(
-            f"training.batch_size must be a multiple of the number of processes ({processes}), "
-            f"got {recipe.training.batch_size}"
-        )
+    _check_batches(recipe, accelerator.num_processes)
+    if to_train and recipe.training.sync_batch_norm and accelerator.device.type != "cuda":
+        raise ValueError(f"training.sync_batch_norm must be false on {accelerator.device.type}: it needs CUDA")
     return accelerator
 
 
@@ -76,6 +74,16 @@ def only_cpu() -> bool:
     if hasattr(torch, "accelerator"):  # torch 2.6 and up
         return not torch.accelerator.is_available()
     return not (torch.cuda.is_available() or torch.backends.mps.is_available())
+
+
+def _check_batches(recipe: Recipe, processes: int) -> None:
+    parts = processes * recipe.training.accumulate
+    for batch_size in recipe.training.batch_sizes:
+        if batch_size % parts:
+            times = f" times training.accumulate ({parts})" if recipe.training.accumulate > 1 else f" ({processes})"
+            raise ValueError(
+                f"training.batch_size must be a multiple of the number of processes{times}, got {batch_size}"
+            )
 
 
 def _check_trackers(trackers: Sequence[str]) -> None:

@@ -60,7 +60,7 @@ def evaluate_run(folder: str | Path, overrides: Iterable[str] = ()) -> Scores:
     if not (folder / RECIPE).is_file():
         raise ValueError(f"{folder} is not a run folder: it holds no {RECIPE}")
     recipe = load_recipe(folder / RECIPE, overrides)
-    accelerator = make_accelerator(recipe)
+    accelerator = make_accelerator(recipe, to_train=False)
     data = load_split(recipe, "test")
     network = make_network(recipe, data)
     load_weights(folder, network)

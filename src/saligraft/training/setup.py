@@ -27,6 +27,7 @@ from saligraft.networks import build_network
 from saligraft.saliency.base import without_trace
 from saligraft.step import GraftingStep, MixingStep
 from saligraft.strategies import FeatureMixingStep, Method, ViewsStep, training_step
+from saligraft.training.compiled import compile_passes
 from saligraft.training.method_section import Normalization
 from saligraft.training.recipe import Recipe
 
@@ -42,11 +43,30 @@ def load_split(recipe: Recipe, split: str) -> Split:
     return datasets.load(section.name, split=split, root=section.root, **section.options)
 
 
-def make_loader(recipe: Recipe, data: Split, accelerator: Accelerator, *, train: bool) -> Loader:
-    """Batches of this process; all processes together take the recipe's batch size."""
+def training_loaders(recipe: Recipe, data: Split, accelerator: Accelerator) -> list[tuple[int, Loader]]:
+    """First epoch and loader of each phase; one from epoch 0 on where images keep their size."""
+    phases = recipe.training.phases
+    if not phases:
+        return [(0, make_loader(recipe, data, accelerator, train=True))]
+    resized = getattr(data, "resized", None)
+    if resized is None:
+        raise ValueError(f"training.phases must be left out for {data.name}, whose images have one size")
+    return [
+        (
+            phase.from_epoch,
+            make_loader(recipe, resized(phase.size), accelerator, train=True, step_size=phase.batch_size),
+        )
+        for phase in phases
+    ]
+
+
+def make_loader(
+    recipe: Recipe, data: Split, accelerator: Accelerator, *, train: bool, step_size: int | None = None
+) -> Loader:
+    """Batches of this process: all processes, and the batches that a step accumulates, make up one step's images."""
     return make_data_loader(
         data,
-        batch_size=recipe.training.batch_size // accelerator.num_processes,
+        batch_size=(step_size or recipe.training.batch_size) // accelerator.num_processes // recipe.training.accumulate,
         train=train,
         seed=recipe.seed,
         device=accelerator.device,
@@ -62,6 +82,8 @@ def make_network(recipe: Recipe, data: Split) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(key(recipe.seed, WEIGHTS))
         network = build_network(recipe.network.name, len(data.classes), data.image_shape[0], **recipe.network.options)
+    if recipe.training.sync_batch_norm:
+        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
     return network.to(memory_format=torch.channels_last) if recipe.training.channels_last else network
 
 
@@ -79,6 +101,8 @@ def make_step(
         options["saliency_source"] = recipe.method.saliency.build(model, normalization)
     if recipe.method.with_originals:
         options["copies"] = recipe.training.copies
+    if recipe.training.compile:
+        model = compile_passes(model, options.get("saliency_source"), data.image_shape)
     return cast(TrainingStep, training_step(model, recipe.method.build(normalization), **options))
 
 

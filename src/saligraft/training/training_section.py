@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from saligraft.training.sections import Count, CountOrZero, NotNegative, Section
+from saligraft.training.sections import Count, CountOrZero, Section
 
 
 class Phase(Section):
@@ -36,8 +36,6 @@ class TrainingSection(Section):
     """Independent mixed batches beside each original one; for methods that train on originals too."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of each label that is spread evenly over all classes."""
-    gradient_clip: NotNegative = 0.0
-    """Longest gradient over all weights, to which longer ones are scaled down; 0 leaves them."""
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Decay of the running mean of the weights, which is tested and saved in their place; 0 keeps none."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"

@@ -1,0 +1,32 @@
+"""Training passes through torch.compile, the pass that yields saliency maps among them."""
+
+from typing import cast
+
+import torch
+from torch import nn
+
+from saligraft.saliency.base import SaliencySource, without_trace
+from saligraft.saliency.sources import FeatureMap
+
+
+def compile_passes(
+    model: nn.Module, source: SaliencySource | None, image_shape: tuple[int, int, int], backend: str = "inductor"
+) -> nn.Module:
+    """The model as a training step is to call it; a source that maps come from in the training pass is compiled too.
+
+    `model` itself, bare or in DDP, stays uncompiled, for tests and for saving under its own names. Sources other than
+    the feature map run the network by hooks that compiled code does not keep, and so uncompiled.
+    """
+    if isinstance(source, FeatureMap):
+        _find_layer(source, image_shape)
+        source.capture.compile(backend=backend, dynamic=False)
+    # A graph for each image size: one for any size would round otherwise in a run that is resumed in a later phase.
+    return cast(nn.Module, torch.compile(model, backend=backend, dynamic=False))
+
+
+def _find_layer(source: FeatureMap, image_shape: tuple[int, int, int]) -> None:
+    """Let the capture make its first pass, never compiled, now: the first step, of a resumed run too, then is."""
+    device = next(source.network.parameters()).device
+    images = torch.rand((2, *image_shape), generator=torch.Generator().manual_seed(0)).to(device)
+    with torch.no_grad(), without_trace(source.network, images, "eval"):
+        source.capture(images)
