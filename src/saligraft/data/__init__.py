@@ -14,6 +14,7 @@ from saligraft.data.shapes import shapes
 from saligraft.data.speech_commands import speech_commands
 from saligraft.data.streamed import StreamedData
 from saligraft.data.streaming_loader import StreamingLoader
+from saligraft.data.tiny_imagenet import tiny_imagenet
 
 __all__ = [
     "DATASETS",
@@ -36,6 +37,7 @@ DATASETS: dict[str, Callable[..., Split]] = {
     "shapes": shapes,
     "cifar100": cifar100,
     "cifar10": cifar10,
+    "tiny-imagenet": tiny_imagenet,
     "speech-commands": speech_commands,
 }
 

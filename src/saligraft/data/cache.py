@@ -68,12 +68,7 @@ def cache_folder() -> Path:
 
 def content_key(*parts: str | bytes) -> str:
     """A key of what the samples depend on; ("ab", "c") and ("a", "bc") differ."""
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return digest.hexdigest()[:32]
+    return _key(parts)
 
 
 def files_key(decoding: str, root: Path, names: Iterable[str]) -> str:
@@ -82,7 +77,23 @@ def files_key(decoding: str, root: Path, names: Iterable[str]) -> str:
     All bytes are read, since sizes and times of change do not tell a restored or half-copied folder from a whole one;
     reading small images costs a fraction of decoding them.
     """
-    return content_key(decoding, *(part for name in names for part in (name, (root / name).read_bytes())))
+
+    def parts() -> Iterator[str | bytes]:
+        yield decoding
+        for name in names:
+            yield name
+            yield (root / name).read_bytes()
+
+    return _key(parts())
+
+
+def _key(parts: Iterable[str | bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()[:32]
 
 
 class CacheUnavailableError(Exception):

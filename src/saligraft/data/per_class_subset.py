@@ -1,0 +1,32 @@
+"""A few samples of each class, for the tables of scarce data (paper §5, "Data scarcity")."""
+
+from typing import TypeVar
+
+import torch
+
+from saligraft.checks import whole_number
+from saligraft.data.image_data import ImageData
+from saligraft.data.streamed import StreamedData
+from saligraft.draws import key
+
+Data = TypeVar("Data", ImageData, StreamedData)
+
+
+def per_class_subset(data: Data, count: int, seed: int = 0) -> Data:
+    """`count` samples of each class, drawn by `seed`, in the order of the data set.
+
+    Nested: the samples for 50 are among those for 100. A class draws from its own stream, so that its samples do not
+    depend on other classes.
+    """
+    whole_number("per_class_subset", count, least=1)
+    chosen = []
+    for label, name in enumerate(data.classes):
+        members = (data.labels == label).nonzero().flatten()
+        if len(members) < count:
+            raise ValueError(
+                f"per_class_subset must be <= the samples of each class, got {count}, but {data.name} has "
+                f"{len(members)} of {name!r}"
+            )
+        shuffled = torch.randperm(len(members), generator=torch.Generator().manual_seed(key(seed, label)))
+        chosen.append(members[shuffled[:count]])
+    return data.subset(torch.cat(chosen).sort().values)
