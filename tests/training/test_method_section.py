@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from pydantic import ValidationError
 
 from saligraft.methods import (
@@ -21,11 +20,8 @@ from saligraft.methods import (
     SaliencyGrafting,
     SaliencyMix,
 )
-from saligraft.saliency.bottom_up import FineGrained
-from saligraft.saliency.feature_map import feature_saliency
-from saligraft.saliency.sources import SALIENCY_SOURCES, FeatureMap
 from saligraft.training import dump_recipe, load_recipe, make_recipe
-from saligraft.training.method_section import BY_NAME, METHOD_NAMES, MethodSection, Normalization, SaliencySection
+from saligraft.training.method_section import BY_NAME, METHOD_NAMES, MethodSection, Normalization
 
 DATA = Normalization(mean=(0.4, 0.5, 0.6), std=(0.1, 0.2, 0.3))
 SECTIONS: list[dict[str, Any]] = [
@@ -149,29 +145,6 @@ def test_the_data_s_statistics_reach_the_methods_that_need_them() -> None:
 )
 def test_maps_come_from_the_authors_source_by_default(name: str, source: str | None) -> None:
     assert MethodSection(name=name).saliency.name == source
-
-
-@pytest.mark.parametrize("source", SALIENCY_SOURCES)
-def test_every_source_can_be_named_and_built(source: str) -> None:
-    section = MethodSection(name="saliency-grafting", saliency={"name": source})
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1))
-    model.extend([torch.nn.Flatten(), torch.nn.Linear(4, 2)])
-    assert type(section.saliency.build(model, DATA)) is SALIENCY_SOURCES[source]
-
-
-def test_bottom_up_sources_see_pixels_as_before_normalisation() -> None:
-    assert SaliencySection(name="fine-grained").build(torch.nn.Identity(), DATA) == FineGrained(**DATA._asdict())
-
-
-def test_layer_and_options_reach_the_source() -> None:
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 5, 3), torch.nn.ReLU())
-    model.append(torch.nn.Flatten())
-    section = MethodSection(name="attentive-cutmix", saliency={"layer": "1", "options": {"mode": "current"}})
-    source = section.saliency.build(model, DATA)
-    assert isinstance(source, FeatureMap)
-    assert source.mode == "current"
-    images = torch.randn(2, 3, 8, 8)
-    assert torch.equal(source(images), feature_saliency(model[:2](images)))
 
 
 @pytest.mark.parametrize(

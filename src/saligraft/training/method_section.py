@@ -21,11 +21,10 @@ Several methods have one table of options each, under their names, so that `--se
 reaches them. "cutout+mixup" is another way to write the list, and the only one among `choices`.
 """
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from types import NoneType
-from typing import Annotated, Any, NamedTuple, Self, get_args, get_type_hints
+from typing import Annotated, Any, Self, get_args, get_type_hints
 
 from pydantic import Field, field_validator, model_validator
 from torch import nn
@@ -42,10 +41,11 @@ from saligraft.methods import (
     PuzzleMix,
     RandomChoice,
 )
-from saligraft.saliency.base import SaliencySource
-from saligraft.saliency.sources import SALIENCY_SOURCES, saliency_source
 from saligraft.step import _Step
 from saligraft.strategies import Method, training_step
+from saligraft.training.saliency_section import Normalization as Normalization
+from saligraft.training.saliency_section import SaliencySection as SaliencySection
+from saligraft.training.saliency_section import own_source
 from saligraft.training.sections import Section, complete_options
 
 NO_METHOD = "none"
@@ -64,50 +64,7 @@ METHOD_NAMES = (NO_METHOD, *BY_NAME)
 OF_THE_DATA = {"augmix": ("mean", "std", "normalized")}
 # What the data decides unless a recipe says otherwise.
 UNLESS_SET = dict.fromkeys(("puzzlemix", "saliencymix"), ("pixel_mean", "pixel_std"))
-
-
-class Normalization(NamedTuple):
-    """What the loader normalises images by; of values in [0, 1], one entry per channel."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-
 ANY_DATA = Normalization((0.5,) * 3, (0.5,) * 3)  # for checks before the data is there
-
-
-class SaliencySection(Section):
-    """[method.saliency]: where the maps come from, for methods that look at them."""
-
-    name: str | None = None
-    """A saliency source of `saligraft list saliency`; by default the one of the method's authors."""
-    layer: str | None = None
-    """Module of the network whose features are looked at; by default the last spatial map is found."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """Options of the source, such as of and over; what is not given gets its default, mean and std are the data's."""
-
-    def complete(self, own: str, *, in_training_pass: bool) -> Self:
-        """With its name, by default the method's own, and all options that have a meaning written out."""
-        name = self.name or own
-        if name not in SALIENCY_SOURCES:
-            raise ValueError(f"unknown saliency source {name!r}; valid: {', '.join(SALIENCY_SOURCES)}")
-        accepted = _arguments(name)
-        if self.layer is not None and "layer" not in accepted:
-            raise ValueError(f"layer must be left out for {name}, which looks at no layer, got {self.layer!r}")
-        # A map that the training pass yields comes in that pass's mode.
-        others = ("model", "layer", "mean", "std", *(("mode",) if in_training_pass else ()))
-        defaults = {option: p.default for option, p in accepted.items() if option not in others}
-        options = dict(self.options)
-        owner = f"saliency source {name}" + (" in the training pass" if in_training_pass else "")
-        complete_options(options, defaults, owner)
-        given = {option: value for option, value in options.items() if value is not None}  # TOML has no null
-        return self.model_copy(update={"name": name, "options": given})
-
-    def build(self, model: nn.Module, data: Normalization) -> SaliencySource:
-        """The source, looking at `model` if it looks at any network; bottom-up ones undo the normalisation first."""
-        undone = data._asdict() if self.name and "mean" in _arguments(self.name) else {}
-        return saliency_source(self.name, model, layer=self.layer, **self.options, **undone)
-
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
@@ -150,7 +107,7 @@ class MethodSection(Section):
 
     def _complete_saliency(self) -> None:
         given = self.saliency
-        own = _own_source([BY_NAME[name] for name in self.parts], named=given.name is not None)
+        own = own_source([BY_NAME[name] for name in self.parts], named=given.name is not None)
         if own is None and given != SaliencySection():
             raise ValueError(f"saliency must be left out for method {self.name}, which looks at none")
         if own is not None:
@@ -271,23 +228,6 @@ def _as_mixer(methods: Sequence[Method]) -> BatchMixer[Any] | None:
     return parts[0] if isinstance(parts[0], BatchMixer) else Compose(parts)
 
 
-def _own_source(methods: Sequence[type[Any]], named: bool) -> str | None:
-    """The source that the authors of those methods use which need maps, or else can use them; None where none looks.
-
-    Methods whose authors differ need one named.
-    """
-    needing, using = (
-        [method for method in methods if getattr(method, f"{trait}_saliency", False)] for trait in ("needs", "uses")
-    )
-    sources = list(dict.fromkeys(str(method.saliency_source) for method in needing or using))
-    if len(sources) > 1 and not named:
-        valid = ", ".join(SALIENCY_SOURCES)
-        raise ValueError(
-            f"saliency.name must be given for methods whose own sources differ ({', '.join(sources)}); valid: {valid}"
-        )
-    return sources[0] if sources else None
-
-
 def _defaults(method: type[Any]) -> dict[str, Any]:
     return {field.name: ... if field.default is MISSING else field.default for field in fields(method)}
 
@@ -295,7 +235,3 @@ def _defaults(method: type[Any]) -> dict[str, Any]:
 def _may_be_none(method: type[Any]) -> set[str]:
     hints = get_type_hints(method)
     return {field.name for field in fields(method) if NoneType in get_args(hints[field.name])}
-
-
-def _arguments(source: str) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(SALIENCY_SOURCES[source]).parameters
