@@ -39,7 +39,7 @@ def speech_commands(
 
     All words are classes, in alphabetical order, or `words` are, in theirs; clips of other words then make a class
     "unknown", or with `others="omit"` are left out. `silence` adds a class of soundless clips, this share of the
-    others; the ten commands as `words` with `silence=0.1` make the twelve classes that are often used.
+    others; yes, no, up, down, left, right, on, off, stop, go as `words` with `silence=0.1` make twelve classes.
     Training clips are changed at random, each time anew; a mapping gives fields of `Augmentation`. With
     `augment=False`, and in the other splits, clips are decoded once into the cache.
     """
@@ -48,10 +48,9 @@ def speech_commands(
     probability("silence", silence)
     augmentation = _augmentation(augment)
     folder = find_root(root)
-    clips, lists = list_clips(folder), read_lists(folder)
+    clips = _clips(folder, split)
     label_of, classes = _labels(words, tuple(clips), others)
-    warn_of_missing(folder, clips, lists)
-    files = [clip for word in label_of for clip in split_clips(clips[word], lists, split)]
+    files = [clip for word in label_of for clip in clips[word]]
     if not files:
         raise ValueError(f"{folder} holds no clip of split {split!r}")
     labels = [label_of[file.partition("/")[0]] for file in files]
@@ -82,6 +81,13 @@ def _augmentation(augment: bool | Mapping[str, float]) -> Augmentation | None:
     for name in augment:
         one_of("field of augment", name, [field.name for field in fields(Augmentation)])
     return Augmentation(**augment)  # type: ignore[arg-type]  # checked there
+
+
+def _clips(folder: Path, split: str) -> dict[str, list[str]]:
+    """The clips of this split, for every word of the set."""
+    clips, lists = list_clips(folder), read_lists(folder)
+    warn_of_missing(folder, clips, lists)
+    return {word: split_clips(of_word, lists, split) for word, of_word in clips.items()}
 
 
 def _labels(words: Sequence[str] | None, there: tuple[str, ...], others: str) -> tuple[dict[str, int], tuple[str, ...]]:

@@ -58,5 +58,5 @@ class SpeechClips(StreamedData):
     def _noise(self, draws: random.Random) -> Tensor:
         """A second of noise, each second of all recordings alike probable."""
         starts = [length - SECOND + 1 for _, length in self.noises]
-        name = draws.choices([name for name, _ in self.noises], starts)[0]
-        return read_wave(self.root / name, start=draws.randrange(dict(self.noises)[name] - SECOND + 1))
+        name, length = draws.choices(self.noises, starts)[0]
+        return read_wave(self.root / name, start=draws.randrange(length - SECOND + 1))

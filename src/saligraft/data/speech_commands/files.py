@@ -56,7 +56,7 @@ def warn_of_missing(root: Path, clips: dict[str, list[str]], lists: dict[str, st
     if count == _WHOLE[version] and not missing:
         return
     named = f"; {' and '.join(LISTS.values())} name {len(missing):,} more, such as {missing[0]}" if missing else ""
-    warnings.warn(f"{root} holds {count:,} of the {_WHOLE[version]:,} clips of {version}{named}", stacklevel=3)
+    warnings.warn(f"{root} holds {count:,} of the {_WHOLE[version]:,} clips of {version}{named}", stacklevel=4)
 
 
 def list_noises(root: Path) -> tuple[tuple[str, int], ...]:

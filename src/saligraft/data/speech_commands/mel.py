@@ -3,6 +3,7 @@
 Shapes: M mel filters, F frequencies, T frames.
 """
 
+import math
 from functools import lru_cache
 
 import torch
@@ -15,18 +16,18 @@ FILTERS = 32
 RANGE = 80.0  # dB: what is fainter than this below the loudest cell counts as silence
 FAINTEST = 1e-10  # power; a clip that stays below it is silent throughout
 # Slaney's scale (Auditory Toolbox, 1998): linear to 1000 Hz, 15 mels; then 27 mels to every factor of 6.4
-_LINEAR, _BEND, _OCTAVE = 200 / 3, 15.0, 27.0
+_HERTZ_PER_MEL, _BEND, _MELS_PER_FACTOR, _FACTOR = 200 / 3, 15.0, 27.0, 6.4
 
 
 def mel_to_hertz(mel: Tensor) -> Tensor:
     """Frequency of a place on Slaney's mel scale."""
-    return torch.where(mel < _BEND, mel * _LINEAR, 1000 * 6.4 ** ((mel - _BEND) / _OCTAVE))
+    return torch.where(mel < _BEND, mel * _HERTZ_PER_MEL, 1000 * _FACTOR ** ((mel - _BEND) / _MELS_PER_FACTOR))
 
 
 @lru_cache(maxsize=1)
 def mel_filters() -> Tensor:
     """Triangles (M,F) from 0 Hz to half the rate, evenly spaced in mel, each of area 1 over frequency in Hz."""
-    last = _BEND + _OCTAVE * torch.tensor(RATE / 2 / 1000, dtype=torch.float64).log() / torch.tensor(6.4).double().log()
+    last = _BEND + _MELS_PER_FACTOR * math.log(RATE / 2 / 1000, _FACTOR)
     corners = mel_to_hertz(torch.linspace(0, 1, FILTERS + 2, dtype=torch.float64) * last)
     low, centre, high = (corners[start : start + FILTERS, None] for start in range(3))
     hertz = torch.linspace(0, RATE / 2, WINDOW // 2 + 1, dtype=torch.float64)
