@@ -8,7 +8,11 @@ from typing import Any
 from saligraft.checks import one_of
 from saligraft.data.batches import Batch, Loader
 from saligraft.data.cifar import cifar10, cifar100
+from saligraft.data.cub import cub
+from saligraft.data.folder import folder
 from saligraft.data.image_data import ImageData
+from saligraft.data.image_files import ImageFiles
+from saligraft.data.imagenet import imagenet
 from saligraft.data.loader import InMemoryLoader, crop_and_flip, undo_crop_and_flip
 from saligraft.data.shapes import shapes
 from saligraft.data.speech_commands import speech_commands
@@ -20,6 +24,7 @@ __all__ = [
     "DATASETS",
     "Batch",
     "ImageData",
+    "ImageFiles",
     "InMemoryLoader",
     "Loader",
     "Split",
@@ -28,6 +33,7 @@ __all__ = [
     "crop_and_flip",
     "load",
     "make_data_loader",
+    "resolve",
     "undo_crop_and_flip",
 ]
 
@@ -38,16 +44,20 @@ DATASETS: dict[str, Callable[..., Split]] = {
     "cifar100": cifar100,
     "cifar10": cifar10,
     "tiny-imagenet": tiny_imagenet,
+    "imagenet": imagenet,
     "speech-commands": speech_commands,
+    "cub": cub,
+    "folder": folder,
 }
 
 
 def load(name: str = "shapes", *, split: str = "train", root: str | Path | None = None, **options: Any) -> Split:
     """Load one split, "train" or "test", of a data set by name; `shapes` needs no `root`.
 
-    `options` are those of the data set's own function, e.g. size, per_class and seed of `shapes`.
+    `options` are those of the data set's own function, e.g. size, per_class and seed of `shapes`. A user's own pictures
+    are "folder:PATH".
     """
-    one_of("data set", name, tuple(DATASETS))
+    name, root = resolve(name, root)
     accepted = [option for option in inspect.signature(DATASETS[name]).parameters if option != "split"]
     if root is not None:
         if "root" not in accepted:
@@ -56,6 +66,17 @@ def load(name: str = "shapes", *, split: str = "train", root: str | Path | None 
     for option in options:
         one_of(f"option of {name}", option, accepted)
     return DATASETS[name](split=split, **options)
+
+
+def resolve(name: str, root: str | Path | None = None) -> tuple[str, str | Path | None]:
+    """The entry of `DATASETS` and the root that a name stands for: "folder:PATH" names both."""
+    kind, colon, path = name.partition(":")
+    if kind == "folder" and colon:
+        if root is not None:
+            raise ValueError(f"root must be None for {name}, whose name holds it, got {str(root)!r}")
+        name, root = kind, path
+    one_of("data set", name, tuple(DATASETS))
+    return name, root
 
 
 def make_data_loader(

@@ -5,7 +5,8 @@ Shapes: N files; H W pixels of a view; a box is top, left, height, width in pixe
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -124,14 +125,29 @@ def resize(image: Tensor, size: tuple[int, int]) -> Tensor:
 
 def read_image(path: Path, upright: bool = True) -> Tensor:
     """Decode a file to (3,H,W) uint8; a file that is missing, truncated or no image is a ValueError that names it."""
-    # Here, as `shapes` must work where only torch is; Pillow rather than torchvision's decoders, which know neither
-    # CMYK nor 16-bit greyscale nor most formats.
-    from PIL import Image, ImageOps
+    with _opened(path) as image:
+        from PIL import ImageOps
+
+        image.load()
+        return _to_tensor(ImageOps.exif_transpose(image) if upright else image)
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Height and width as stored, from the head of the file."""
+    with _opened(path) as image:
+        return image.height, image.width
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A Pillow image, whose errors become ones that name the file."""
+    # Imported here, as `shapes` must work where only torch is; Pillow rather than torchvision's decoders, which know
+    # neither CMYK nor 16-bit greyscale nor most formats.
+    from PIL import Image
 
     try:
         with Image.open(path) as image:
-            image.load()
-            return _to_tensor(ImageOps.exif_transpose(image) if upright else image)
+            yield image
     except FileNotFoundError:
         raise ValueError(f"image file {path} is missing") from None
     # What Pillow's decoders raise on damage, beside a warning's exception for images too large to be honest.
