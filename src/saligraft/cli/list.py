@@ -97,8 +97,8 @@ def _methods_table(costs: "Costs") -> "Table":
             row(name, _purpose(method))
     table.add_section()
     table.add_row("[dim]several at once[/]")
-    table.add_row(f"cutout{AND}mixup", "last's", "", f"{_first_sentence(Compose).partition(':')[0]}.")
-    table.add_row(RANDOM_CHOICE, "drawn's", "", f"{_first_sentence(RandomChoice).partition(':')[0]}.")
+    table.add_row(f"cutout{AND}mixup", "as mixup", "", f"{_first_sentence(Compose).partition(':')[0]}.")
+    table.add_row(RANDOM_CHOICE, "as drawn", "", f"{_first_sentence(RandomChoice).partition(':')[0]}.")
     table.caption = (
         "Passes: forward + backward of one step over a batch, those for saliency included; fine-grained saliency needs "
         f"none, AugMix shows three views at once. Cost: {describe(costs.facts)}"
@@ -120,7 +120,10 @@ def _saliency() -> "Table":
     for name, source in SALIENCY_SOURCES.items():
         added, alone = ("{} + {}".format(*passes) for passes in (source.shared, source.alone))
         table.add_row(name, added, alone, _first_sentence(source))
-    table.caption = "Passes: forward + backward, added to a training pass over the same images, or alone."
+    table.caption = (
+        "Passes: whole forward + backward passes of the network, added to a training pass over the same images, or "
+        "alone. Grad-CAM's backward pass runs through the head alone and is not counted."
+    )
     table.caption_justify = "left"
     return table
 
@@ -128,7 +131,13 @@ def _saliency() -> "Table":
 def _networks() -> "Table":
     from saligraft.networks import NETWORKS
 
-    return _rows("Networks", ((name, _first_sentence(build)) for name, build in NETWORKS.items()))
+    table = _rows("Networks", ((name, _first_sentence(build)) for name, build in NETWORKS.items()))
+    table.caption = (
+        "Put numbers or a name in place of the capitals: wrn-28-10, pyramidnet-200-240, resnet-18-small, "
+        "timm:convnext_tiny. Options are set as network.options.NAME."
+    )
+    table.caption_justify = "left"
+    return table
 
 
 def _data() -> "Table":

@@ -21,7 +21,7 @@ __all__ = ["NETWORKS", "PyramidNet", "SmallImageResNet", "WideBlock", "WideResNe
 
 
 def _wide_resnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
-    """Zagoruyko & Komodakis 2016; depth 6n + 4; options `dropout`, `drop_block`."""
+    """Wide ResNet (Zagoruyko & Komodakis 2016), depth 6n + 4: 10, 16, 28; options `dropout`, `drop_block`."""
     shape = re.fullmatch(r"wrn-(\d+)-(\d+)", name)
     if shape is None:
         raise ValueError(f'a Wide ResNet is named "wrn-DEPTH-WIDTH", such as "wrn-28-10", got "{name}"')
@@ -31,7 +31,7 @@ def _wide_resnet(name: str, num_classes: int, in_channels: int, **options: Any) 
 
 
 def _pyramidnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
-    """Han et al. 2017, α̃ = ALPHA; depth 6n + 2, or 9n + 2 with bottlenecks, which 164 and deeper have;
+    """PyramidNet (Han et al. 2017), α̃ = ALPHA, depth 6n + 2: 20, 110; from 164 on with bottlenecks, depth 9n + 2: 200;
     options `shake_drop`, `shake_level`, `drop_block`, `bottleneck`.
     """
     shape = re.fullmatch(r"pyramidnet-(\d+)-(\d+)", name)
@@ -43,18 +43,18 @@ def _pyramidnet(name: str, num_classes: int, in_channels: int, **options: Any) -
 
 
 def _small_resnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
-    """He et al. 2016 for 32 to 64 px, with a 3×3 stem: depth 10, 18 or 34; options `width`, `stem_stride`."""
+    """ResNet (He et al. 2016) for 32 to 64 px, with a 3×3 stem: depth 10, 18, 34; options `width`, `stem_stride`."""
     _check_options(name, SmallImageResNet, options)
     return SmallImageResNet(_resnet_depth(name, "-small"), num_classes, in_channels, **options)
 
 
 def _localisation_resnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
-    """As below, but with a last map of 14×14 for localisation: the last stage has no stride."""
+    """The next, for localisation: a last map of 14×14 at 224 px in place of 7×7."""
     return _torchvision_resnet(name, "-loc", num_classes, in_channels, options)
 
 
 def _imagenet_resnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
-    """He et al. 2016 for 224 px, torchvision's: depth 10, 18, 34, 50, 101 or 152."""
+    """ResNet (He et al. 2016) for 224 px, torchvision's: depth 10, 18, 34, 50, 101, 152."""
     return _torchvision_resnet(name, "", num_classes, in_channels, options)
 
 
@@ -102,7 +102,7 @@ def _torchvision_network(name: str, num_classes: int, in_channels: int, **option
 
 
 def _timm_network(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
-    """Any timm classifier, randomly initialised unless `pretrained = true`."""
+    """Any timm classifier, randomly initialised unless option `pretrained` is true."""
     library = _import_library("timm", name)
     model_name = name.removeprefix("timm:")
     _check_model_name(name, model_name, library.list_models())
