@@ -33,6 +33,11 @@ def test_data_options_are_completed_with_the_data_set_s_defaults() -> None:
     assert sections.DataSection(options={"per_class": 7}).options == {"size": 32, "per_class": 7, "seed": 0}
 
 
+def test_a_folder_takes_its_path_in_the_name_and_has_options_of_its_own() -> None:
+    options = sections.DataSection(name="folder:my pets", options={"size": 64}).options
+    assert (options["size"], options["test_share"]) == (64, 0.2)
+
+
 def test_arrays_become_tuples() -> None:
     assert sections.StepSchedule(name="step", milestones=[1, 2]).milestones == (1, 2)
 
@@ -41,7 +46,9 @@ def test_arrays_become_tuples() -> None:
     ("section", "table", "message"),
     [
         (sections.DataSection, {"nmae": "shapes"}, "unknown key 'nmae'; valid: name, root, options, pad, flip"),
-        (sections.DataSection, {"name": "shape"}, "unknown data set 'shape'; valid: shapes"),
+        (sections.DataSection, {"name": "shape"}, "data set must be one of 'shapes', .*; got 'shape'"),
+        (sections.DataSection, {"name": "folder:a", "root": "b"}, "root must be None for folder:a"),
+        (sections.DataSection, {"per_class_subset": 0}, "greater than or equal to 1"),
         (
             sections.DataSection,
             {"options": {"sise": 3}},

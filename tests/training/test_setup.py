@@ -59,6 +59,17 @@ def test_splits_differ_and_options_reach_the_data(tiny_recipe: Recipe) -> None:
     assert not torch.equal(train.images[:10], test.images[:10])
 
 
+def test_a_part_of_each_class_is_trained_on_and_all_is_tested(tiny_table: dict[str, Any]) -> None:
+    whole = make_recipe(tiny_table)
+    some, other = (
+        make_recipe({**tiny_table, "data": {**tiny_table["data"], "per_class_subset": 2, "subset_seed": seed}})
+        for seed in (0, 1)
+    )
+    assert load_split(some, "train").labels.bincount().tolist() == [2] * 10
+    assert len(load_split(some, "test")) == len(load_split(whole, "test"))
+    assert not torch.equal(load_split(some, "train").images, load_split(other, "train").images)
+
+
 @pytest.mark.parametrize("name", [*METHOD_NAMES, "cutout+mixup", "cutout+manifold-mixup", "cutout+saliency-grafting"])
 def test_methods_get_the_step_they_need(name: str, tiny_table: dict[str, Any], generator: torch.Generator) -> None:
     recipe = make_recipe({**tiny_table, "method": {"name": name}})

@@ -9,7 +9,7 @@ from saligraft.data.image_data import ImageData
 from saligraft.data.streamed import StreamedData
 from saligraft.draws import key
 
-Data = TypeVar("Data", ImageData, StreamedData)
+Data = TypeVar("Data", ImageData, StreamedData, ImageData | StreamedData)
 
 
 def per_class_subset(data: Data, count: int, seed: int = 0) -> Data:

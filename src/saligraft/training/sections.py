@@ -42,7 +42,7 @@ class DataSection(Section):
     """[data]: what to train and test on."""
 
     name: str = "shapes"
-    """A data set of `saligraft list data`."""
+    """A data set of `saligraft list data`; "folder:PATH" is a folder of class folders."""
     root: str | None = None
     """Folder of the data set's files; `shapes` needs none."""
     options: dict[str, Any] = {}
@@ -51,12 +51,17 @@ class DataSection(Section):
     """Pixels of padding that the random crop may take in, on each side."""
     flip: bool = True
     """Mirror training images at random."""
+    workers: CountOrZero = 0
+    """Processes, for each process that trains, that read what does not lie in memory; 0: none but itself."""
+    per_class_subset: Count | None = None
+    """Training images of each class, drawn by subset_seed; smaller subsets lie in larger ones. All, if left out."""
+    subset_seed: int = 0
+    """Seed of the subset, which stays the same under the run's other seeds."""
 
     @model_validator(mode="after")
     def _complete_options(self) -> Self:
-        if self.name not in datasets.DATASETS:
-            raise ValueError(f"unknown data set {self.name!r}; valid: {', '.join(datasets.DATASETS)}")
-        accepted = inspect.signature(datasets.DATASETS[self.name]).parameters.values()
+        name, _ = datasets.resolve(self.name, self.root)
+        accepted = inspect.signature(datasets.DATASETS[name]).parameters.values()
         options = [p for p in accepted if p.name not in ("split", "root")]
         defaults = {p.name: ... if p.default is p.empty else p.default for p in options}
         complete_options(self.options, defaults, f"data set {self.name}")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from saligraft import data as datasets
 from saligraft.data import Loader, Split, make_data_loader
+from saligraft.data.per_class_subset import per_class_subset
 from saligraft.draws import key
 from saligraft.losses import mixed_cross_entropy
 from saligraft.methods import (
@@ -38,9 +39,12 @@ WEIGHTS, MIXING, LAYERS = range(3)
 
 
 def load_split(recipe: Recipe, split: str) -> Split:
-    """The recipe's "train" or "test" images."""
+    """The recipe's "train" or "test" images; of training images the recipe's part of each class."""
     section = recipe.data
-    return datasets.load(section.name, split=split, root=section.root, **section.options)
+    data = datasets.load(section.name, split=split, root=section.root, **section.options)
+    if split != "train" or section.per_class_subset is None:
+        return data
+    return per_class_subset(data, section.per_class_subset, section.subset_seed)
 
 
 def training_loaders(recipe: Recipe, data: Split, accelerator: Accelerator) -> list[tuple[int, Loader]]:
@@ -74,6 +78,7 @@ def make_loader(
         world_size=accelerator.num_processes,
         pad=recipe.data.pad,
         flip=recipe.data.flip,
+        workers=recipe.data.workers,
     )
 
 
