@@ -65,8 +65,9 @@ def test_no_change_and_no_noise_is_the_test_view(clips: SpeechClips) -> None:
 def test_noise_fills_what_was_silent(clips: SpeechClips) -> None:
     """With noise alone, half of the views show the clip, and half show it above a floor."""
     noisy = replace(clips, augmentation=Augmentation(speed=0, stretch=0, shift=0, noise=0.45))
-    above = views(noisy, 1, range(60))[:, 0, 24:].float().mean((1, 2))  # far above the tone
-    clean = clips.sample(1, None)[0][0, 24:].float().mean()
+    images, plain = views(noisy, 1, range(60))[:, 0].float(), clips.sample(1, None)[0][0].float()
+    assert (images.mean(2).argmax(1) == plain.mean(1).argmax()).all(), "the word is still the loudest"
+    above, clean = images[:, 24:].mean((1, 2)), plain[24:].mean()  # far above the tone
     raised = above > clean + 20
     assert 15 < int(raised.sum()) < 45
     assert (above[~raised] - clean).abs().max() < 5
