@@ -190,9 +190,3 @@ def test_an_archive_without_the_file_is_named(files: Files) -> None:
 def test_unknown_options_list_the_valid_ones(option: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         cifar100(**{option: "x"})
-
-
-def test_class_names_are_distinct_and_sorted_as_published() -> None:
-    """Both lists of CIFAR-100 and CIFAR-10's own are in alphabetical order on the official page."""
-    for names in (cifar.CIFAR10_CLASSES, cifar.CIFAR100_FINE_CLASSES, cifar.CIFAR100_COARSE_CLASSES):
-        assert list(names) == sorted(set(names))

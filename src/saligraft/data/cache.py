@@ -25,6 +25,8 @@ from typing import BinaryIO
 import torch
 from torch import Tensor
 
+from saligraft.data.locks import locked
+
 HEADER_BYTES = 4096  # a page, so that samples start aligned
 FORMAT = "saligraft cache 1"
 _CHUNK_BYTES = 1 << 20
@@ -117,7 +119,9 @@ def _checked(block: Tensor) -> Tensor:
 
 def _build(path: Path, key: str, blocks: Blocks) -> Tensor:
     """Write the file unless another process has done so while this one waited for its turn."""
-    with _turn(path) as alone:
+    with _cache_trouble():
+        lock = path.with_name(f"{path.name}.lock").open("ab")
+    with lock, locked(lock) as alone:
         found = _read(path, key)
         if found is not None:
             return found
@@ -137,22 +141,6 @@ def _build(path: Path, key: str, blocks: Blocks) -> Tensor:
     if written is None:
         raise CacheUnavailableError("what was written does not read back")
     return written
-
-
-@contextmanager
-def _turn(path: Path) -> Iterator[bool]:
-    """Wait until no other process builds this file; False where the system or its file system knows no locks."""
-    with _cache_trouble():
-        lock = path.with_name(f"{path.name}.lock").open("ab")
-    with lock:
-        try:
-            import fcntl  # not on Windows: there two processes may both build, and the last one's file stays
-
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        except (ImportError, OSError):
-            yield False
-            return
-        yield True
 
 
 def _write(part: Path, key: str, blocks: Blocks) -> None:
