@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from saligraft.networks import build_network
-from saligraft.training.optimizer import build_optimizer, head_parameters, parameter_groups, set_learning_rates
+from saligraft.training.optimizer import build_optimizer, head_parameters, parameter_groups
 from saligraft.training.sections import OptimizerSection
 
 
@@ -71,15 +71,13 @@ def test_a_network_without_a_linear_layer_has_no_head() -> None:
 
 
 @pytest.mark.parametrize("decay_all", [True, False])
-def test_the_head_has_its_own_learning_rate_all_along(decay_all: bool) -> None:
+def test_the_head_has_its_own_learning_rate(decay_all: bool) -> None:
     network = build_network("wrn-10-1", 10)
     section = OptimizerSection(name="adam", lr=0.001, head_lr=0.01, weight_decay=0.1, decay_norm_and_bias=decay_all)
     optimizer = build_optimizer(network, section)
-    set_learning_rates(optimizer, 0.5)
-    set_learning_rates(optimizer, 0.1)  # of the initial one, not of the last
     names = {id(parameter): name for name, parameter in network.named_parameters()}
-    seen = {names[id(p)]: (g["lr"], g["weight_decay"]) for g in optimizer.param_groups for p in g["params"]}
+    seen = {names[id(p)]: group for group in optimizer.param_groups for p in group["params"]}
     assert seen.keys() == set(names.values())
-    for name, (lr, decay) in seen.items():
-        assert lr == pytest.approx(0.001 if name.startswith("head.") else 0.0001)
-        assert decay == (0.1 if decay_all or network.get_parameter(name).ndim > 1 else 0.0)
+    for name, group in seen.items():
+        assert group["lr"] == group["initial_lr"] == (0.01 if name.startswith("head.") else 0.001)
+        assert group["weight_decay"] == (0.1 if decay_all or network.get_parameter(name).ndim > 1 else 0.0)

@@ -25,12 +25,6 @@ def build_optimizer(network: nn.Module, section: OptimizerSection) -> torch.opti
     return adam(groups, lr=section.lr, betas=section.betas)
 
 
-def set_learning_rates(optimizer: Any, factor: float) -> None:
-    """Give each group `factor` times its own learning rate; also through Accelerate's wrapper."""
-    for group in optimizer.param_groups:
-        group["lr"] = factor * group[INITIAL_LR]
-
-
 def parameter_groups(network: nn.Module, section: OptimizerSection) -> list[dict[str, Any]]:
     """One group for all, or those with decay apart from those without, and the head's apart from the rest.
 
