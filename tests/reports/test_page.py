@@ -1,7 +1,11 @@
 """The page stands alone and holds what it is given."""
 
+import base64
+import io
+
 import pytest
 import torch
+from PIL import Image
 from tests.reports.pages import assert_self_contained
 
 from saligraft.data import load
@@ -36,6 +40,20 @@ def test_the_whole_page_is_self_contained(rows) -> None:
         for label in row.labels:
             assert row.in_words(label).split(" · ")[0] in parsed.text
     assert all(attributes.get("alt") for tag, attributes in parsed.tags if tag == "img")
+
+
+@pytest.mark.parametrize(("size", "tile"), [((96, 192), (32, 64)), ((40, 64), (40, 64))])
+def test_large_images_are_small_on_the_contact_sheet(size: tuple[int, int], tile: tuple[int, int]) -> None:
+    data = load("shapes", size=size, per_class=3)
+    sheet = page.contact_sheet_section(data, per_class=2).body
+    pictures = [attributes for tag, attributes in assert_self_contained(sheet).tags if tag == "img"]
+    assert len(pictures) == len(data.classes)
+    for attributes in pictures:
+        payload = base64.b64decode(attributes["src"].partition(",")[2])
+        with Image.open(io.BytesIO(payload)) as picture:
+            assert (picture.height, picture.width) == (tile[0], 2 * tile[1])
+            assert (attributes["height"], attributes["width"]) == (str(picture.height), str(picture.width))
+        assert len(payload) < 6000 or size == tile
 
 
 def test_style_serves_light_and_dark_and_narrow_screens() -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 import saligraft as sg
 from saligraft.data import Split
@@ -15,6 +17,7 @@ from saligraft.reports import tiles
 from saligraft.reports.gallery import GalleryRow, gallery_html, label_html, picture_html
 
 STYLE_SHEET = Path(__file__).with_name("page.css")
+SHEET_TILE = 64  # longest side of an image on the contact sheet: twelve of them fill its column on a dense screen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,20 +94,29 @@ def steps_section(row: GalleryRow) -> Section:
 
 
 def contact_sheet_section(data: Split, per_class: int = 12) -> Section:
-    """The first images of every class (of up to 20), one strip per class."""
+    """The first images of every class (of up to 20), one strip per class; large images are shown small."""
+    shrunk = max(data.image_shape[1:]) > SHEET_TILE
     strips = []
     for label, name in list(enumerate(data.classes))[:20]:
         images = data.take((data.labels == label).nonzero()[:per_class, 0]).images
         if len(images):
-            strip = np.concatenate([tiles.to_picture(image.float() / 255) for image in images], axis=1)
+            small = _shrink(images.float() / 255) if shrunk else images.float() / 255
+            strip = np.concatenate([tiles.to_picture(image) for image in small], axis=1)
             height, width = strip.shape[:2]
+            source = f'src="{tiles.photo_uri(strip)}"' if shrunk else f'class="crisp" src="{tiles.data_uri(strip)}"'
             strips.append(
-                f'<figure><figcaption>{escape(name)}</figcaption><img class="crisp" src="{tiles.data_uri(strip)}" '
+                f"<figure><figcaption>{escape(name)}</figcaption><img {source} "
                 f'width="{width}" height="{height}" alt="{len(images)} images of {escape(name)}"></figure>'
             )
     size = "×".join(str(side) for side in data.image_shape[1:])
     intro = f"Some images of <code>{escape(data.name)}</code>, {len(data.classes)} classes, {size} pixels."
     return Section(title="The data", intro=intro, body=f'<div class="sheet">{"".join(strips)}</div>')
+
+
+def _shrink(images: Tensor) -> Tensor:
+    """Images (N,C,H,W) with a longer side of `SHEET_TILE` pixels."""
+    size = [max(1, round(side * SHEET_TILE / max(images.shape[2:]))) for side in images.shape[2:]]
+    return F.interpolate(images, size, mode="bilinear", antialias=True, align_corners=False)
 
 
 def facts_html(facts: Mapping[str, str], code: Mapping[str, str] | None = None) -> str:

@@ -108,6 +108,13 @@ def data_uri(picture: Picture) -> str:
     return "data:image/png;base64," + base64.b64encode(png_bytes(picture)).decode("ascii")
 
 
+def photo_uri(picture: Picture) -> str:
+    """The same for a photograph, as JPEG: a fifth of a PNG's size, and no pixel of it need be exact."""
+    buffer = io.BytesIO()
+    Image.fromarray(picture).save(buffer, "JPEG", quality=85)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
 def _bytes(values: npt.NDArray[np.floating]) -> Picture:
     rounded: Picture = np.clip(np.rint(values), 0, 255).astype(np.uint8)
     return rounded
