@@ -18,6 +18,7 @@ from saligraft.reports.gallery import GalleryRow, gallery_html, label_html, pict
 
 STYLE_SHEET = Path(__file__).with_name("page.css")
 SHEET_TILE = 64  # longest side of an image on the contact sheet: twelve of them fill its column on a dense screen
+EXACT_TILE = 32  # larger ones are compressed with loss, or 20 classes would fill megabytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,15 +96,14 @@ def steps_section(row: GalleryRow) -> Section:
 
 def contact_sheet_section(data: Split, per_class: int = 12) -> Section:
     """The first images of every class (of up to 20), one strip per class; large images are shown small."""
-    shrunk = max(data.image_shape[1:]) > SHEET_TILE
+    exact = max(data.image_shape[1:]) <= EXACT_TILE
     strips = []
     for label, name in list(enumerate(data.classes))[:20]:
         images = data.take((data.labels == label).nonzero()[:per_class, 0]).images
         if len(images):
-            small = _shrink(images.float() / 255) if shrunk else images.float() / 255
-            strip = np.concatenate([tiles.to_picture(image) for image in small], axis=1)
+            strip = np.concatenate([tiles.to_picture(image) for image in _shrink(images.float() / 255)], axis=1)
             height, width = strip.shape[:2]
-            source = f'src="{tiles.photo_uri(strip)}"' if shrunk else f'class="crisp" src="{tiles.data_uri(strip)}"'
+            source = f'class="crisp" src="{tiles.data_uri(strip)}"' if exact else f'src="{tiles.photo_uri(strip)}"'
             strips.append(
                 f"<figure><figcaption>{escape(name)}</figcaption><img {source} "
                 f'width="{width}" height="{height}" alt="{len(images)} images of {escape(name)}"></figure>'
@@ -114,8 +114,11 @@ def contact_sheet_section(data: Split, per_class: int = 12) -> Section:
 
 
 def _shrink(images: Tensor) -> Tensor:
-    """Images (N,C,H,W) with a longer side of `SHEET_TILE` pixels."""
-    size = [max(1, round(side * SHEET_TILE / max(images.shape[2:]))) for side in images.shape[2:]]
+    """Images (N,C,H,W) with a longer side of at most `SHEET_TILE` pixels."""
+    longer = max(images.shape[2:])
+    if longer <= SHEET_TILE:
+        return images
+    size = [max(1, round(side * SHEET_TILE / longer)) for side in images.shape[2:]]
     return F.interpolate(images, size, mode="bilinear", antialias=True, align_corners=False)
 
 
