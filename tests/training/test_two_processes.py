@@ -1,0 +1,139 @@
+"""Two processes on the CPU: their mean gradient is that of one on both batches, and each test image counts once.
+
+The processes are started once for all tests here; Accelerate joins them by gloo as it does under torchrun.
+"""
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import saligraft as sg
+from saligraft.data import ImageData
+from saligraft.methods.saliency_grafting import GraftDraws
+from saligraft.training import evaluate, make_recipe
+from saligraft.training.accelerator import make_accelerator
+from saligraft.training.setup import labelled_images, make_loader
+
+HALF, CLASSES, GRID = 4, 5, 2
+TEST_IMAGES = 13  # odd: the processes get unequal shares, and in batches of 2 a last partial one
+
+
+def group_norm_network() -> nn.Module:
+    """Its pass treats each image alone, so halves of a batch may go through separately."""
+    torch.manual_seed(0)
+    features = [nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU()]
+    return nn.Sequential(*features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, CLASSES)).double()
+
+
+class Pinned(sg.SaliencyGrafting):
+    """Grafts by given draws."""
+
+    def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> GraftDraws:
+        del images, generator
+        return PINNED[-1]
+
+
+PINNED: list[GraftDraws] = []
+
+
+def joined_batch() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Images, labels, partners that stay within each half, and chosen cells."""
+    stream = torch.Generator().manual_seed(1)
+    images = torch.randn(2 * HALF, 3, 8, 8, generator=stream, dtype=torch.float64)
+    labels = torch.randint(CLASSES, (2 * HALF,), generator=stream)
+    partner = torch.cat([torch.randperm(HALF, generator=stream), HALF + torch.randperm(HALF, generator=stream)])
+    return images, labels, partner, torch.rand(2 * HALF, GRID, GRID, generator=stream) < 0.7
+
+
+def gradients(model: nn.Module, accelerator: Any, part: slice) -> tuple[list[Tensor], float]:
+    """Gradients of one grafting step on a part of the joined batch, and how much was grafted."""
+    images, labels, partner, chosen = joined_batch()
+    PINNED.append(GraftDraws(partner[part] - (part.start or 0), GRID, chosen[part]))
+    out = sg.GraftingStep(model, Pinned(temperature=1.0, grids=(GRID,)))(images[part], labels[part])
+    accelerator.backward(out.loss)
+    assert out.mixed is not None
+    return [parameter.grad for parameter in model.parameters()], float(out.mixed.mask.double().mean())
+
+
+class Noted(nn.Module):
+    """Guesses a class from an image's brightness, and notes the images it was shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def forward(self, images: Tensor) -> Tensor:
+        numbers = (images[:, 0, 0, 0] * 255).round().long()
+        self.seen += numbers.tolist()
+        return torch.sin(numbers[:, None] * torch.arange(1.0, CLASSES + 1))
+
+
+def shown_and_scored(accelerator: Any) -> tuple[list[int], tuple[float, ...]]:
+    """Which test images this process saw, and the scores of all."""
+    numbers = torch.arange(TEST_IMAGES)
+    data = ImageData(
+        name="numbers",
+        images=numbers.to(torch.uint8)[:, None, None, None].expand(-1, 1, 2, 2).contiguous(),
+        labels=numbers % CLASSES,
+        classes=tuple("abcde"),
+        mean=(0.0,),
+        std=(1.0,),
+    )
+    recipe = make_recipe({"training": {"batch_size": 4}})
+    network = Noted()
+    loader = make_loader(recipe, data, accelerator, train=False)
+    scores = evaluate(network, labelled_images(recipe, loader), accelerator)
+    return network.seen, tuple(scores)
+
+
+def one_of_two(rank: int, port: int, folder: str) -> None:
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in place.items()})
+    torch.set_num_threads(1)
+    accelerator = make_accelerator(make_recipe({}))
+    assert accelerator.num_processes == 2
+    model = accelerator.prepare(group_norm_network())
+    own, _ = gradients(model, accelerator, slice(HALF * rank, HALF * (rank + 1)))
+    torch.save(own, Path(folder) / f"{rank}.pt")
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(shown_and_scored(accelerator)))
+    accelerator.wait_for_everyone()  # a process that leaves first may break the other's connection
+    torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes wrote."""
+    path = tmp_path_factory.mktemp("two-processes")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    torch.multiprocessing.spawn(one_of_two, args=(port, str(path)), nprocs=2)
+    return path
+
+
+@pytest.mark.slow
+def test_the_mean_gradient_is_that_of_one_process_on_the_joined_batch(folder: Path) -> None:
+    expected, grafted = gradients(group_norm_network(), make_accelerator(make_recipe({})), slice(None))
+    assert 0.1 < grafted < 0.9
+    for rank in (0, 1):
+        own = torch.load(folder / f"{rank}.pt", weights_only=True)
+        for ours, theirs in zip(own, expected, strict=True):
+            assert theirs.abs().max() > 0
+            torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_each_test_image_counts_once(folder: Path) -> None:
+    seen, scores = shown_and_scored(make_accelerator(make_recipe({})))
+    assert seen == list(range(TEST_IMAGES))
+    parts = [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
+    assert sorted(parts[0][0] + parts[1][0]) == seen
+    assert parts[0][1] == parts[1][1]
+    assert parts[0][1] == pytest.approx(scores)
+    assert 0 < scores[1] < 100
