@@ -2,20 +2,32 @@
 
 import functools
 import json
+import math
+import shutil
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from saligraft.losses import mixed_cross_entropy
-from saligraft.regularizers import DropBlock
-from saligraft.step import GraftingStep
-from saligraft.training import Recipe, SilentReporter, load_recipe, make_recipe, train
+from saligraft.data import Batch, InMemoryLoader
+from saligraft.training import (
+    Recipe,
+    RunStopped,
+    SilentReporter,
+    load_recipe,
+    make_recipe,
+    train,
+)
 from saligraft.training.accelerator import make_accelerator
-from saligraft.training.loop import prepare, run_epoch, seed_step, train_epoch
+from saligraft.training.epoch import Watch
+from saligraft.training.loop import run_epoch
 from saligraft.training.method_section import METHOD_NAMES
 from saligraft.training.run_folder import RUN_FILES
+from saligraft.training.run_state import Position
+from saligraft.training.session import prepare
 
 COMPARED = ("recipe.toml", "metrics.jsonl", "result.json", "model.safetensors")
 quiet_train = functools.partial(train, reporter=SilentReporter())
@@ -23,6 +35,10 @@ quiet_train = functools.partial(train, reporter=SilentReporter())
 
 def with_method(table: dict[str, Any], name: str, **training: Any) -> Recipe:
     return make_recipe({**table, "method": {"name": name}, "training": {**table["training"], **training}})
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 def test_one_recipe_gives_one_run_to_the_bit(tiny_table: dict[str, Any], tmp_path: Path) -> None:
@@ -33,7 +49,7 @@ def test_one_recipe_gives_one_run_to_the_bit(tiny_table: dict[str, Any], tmp_pat
     quiet_train(load_recipe(tmp_path / "a" / "recipe.toml"), tmp_path / "b")
     for name in COMPARED:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
-    assert {file.name for file in (tmp_path / "a").iterdir()} == set(RUN_FILES)
+    assert {file.name for file in (tmp_path / "a").iterdir()} == {*RUN_FILES, "checkpoints"}
     quiet_train(recipe.model_copy(update={"seed": 8}), tmp_path / "c")
     assert (tmp_path / "a" / "metrics.jsonl").read_bytes() != (tmp_path / "c" / "metrics.jsonl").read_bytes()
 
@@ -76,41 +92,6 @@ def test_every_method_repeats_to_the_bit(method: str, tiny_table: dict[str, Any]
     assert first == second
 
 
-def test_a_step_does_not_depend_on_the_epochs_before_it(tiny_table: dict[str, Any]) -> None:
-    recipe = with_method({**tiny_table, "network": {"name": "wrn-10-1", "options": {"dropout": 0.5}}}, "cutmix")
-    direct = prepare(recipe, make_accelerator(recipe))
-    direct.step.steps_taken = len(direct.train_loader)
-    after_another = prepare(recipe, make_accelerator(recipe))
-    weights = {name: value.clone() for name, value in after_another.network.state_dict().items()}
-    train_epoch(after_another, 0, SilentReporter())
-    after_another.network.load_state_dict(weights)
-    after_another.optimizer.optimizer.state.clear()
-    losses = [train_epoch(session, 1, SilentReporter())[0] for session in (direct, after_another)]
-    assert losses[0] == losses[1]
-
-
-def test_processes_and_steps_draw_differently(tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = prepare(tiny_recipe, make_accelerator(tiny_recipe))
-    draws = set()
-    with torch.random.fork_rng():
-        for rank in (0, 1):
-            monkeypatch.setattr(type(session.accelerator), "process_index", property(lambda _, rank=rank: rank))
-            for number in (0, 1):
-                seed_step(session, number)
-                draws |= {float(torch.rand((), generator=session.generator)), float(torch.rand(()))}
-    assert len(draws) == 8
-
-
-def test_label_smoothing_copies_and_warm_up_reach_the_step(tiny_table: dict[str, Any]) -> None:
-    recipe = with_method(tiny_table, "saliency-grafting", copies=3, label_smoothing=0.2, warmup_epochs=1)
-    session = prepare(recipe, make_accelerator(recipe))
-    assert isinstance(session.step, GraftingStep)
-    assert session.step.copies == 3
-    assert session.step.warmup_steps == len(session.train_loader) == 2
-    assert session.step.criterion.func is mixed_cross_entropy
-    assert session.step.criterion.keywords == {"label_smoothing": 0.2}
-
-
 def test_warm_up_means_plain_training_at_first(tiny_table: dict[str, Any]) -> None:
     plain = quiet_train(with_method(tiny_table, "none")).metrics
     warmed = quiet_train(with_method(tiny_table, "cutmix", warmup_epochs=1)).metrics
@@ -118,65 +99,29 @@ def test_warm_up_means_plain_training_at_first(tiny_table: dict[str, Any]) -> No
     assert warmed[1] != plain[1]
 
 
-def test_the_schedule_sets_the_learning_rate_of_every_step(tiny_table: dict[str, Any]) -> None:
-    schedule = {"name": "step", "milestones": [0.5, 1], "decay": 0.5}
-    recipe = make_recipe({**tiny_table, "schedule": schedule})
-    session = prepare(recipe, make_accelerator(recipe))
-    seen: list[float] = []
-
-    class Watching(SilentReporter):
-        def step(self) -> None:
-            seen.append(session.optimizer.param_groups[0]["lr"])
-
-    metrics = [run_epoch(session, epoch, Watching())[0] for epoch in range(2)]
-    assert seen == pytest.approx([0.05, 0.025, 0.0125, 0.0125])
-    assert [line.lr for line in metrics] == pytest.approx([0.025, 0.0125])
-
-
-def test_drop_block_grows_with_the_steps_to_its_full_rate(tiny_table: dict[str, Any]) -> None:
-    options = {"drop_block": {"block_size": 3, "keep_probability": 0.8}}
-    recipe = make_recipe({**tiny_table, "network": {"name": "wrn-10-1", "options": options}})
-    session = prepare(recipe, make_accelerator(recipe))
-    blocks = [module for module in session.network.modules() if isinstance(module, DropBlock)]
-    rates: list[float] = []
-
-    class Watching(SilentReporter):
-        def step(self) -> None:
-            rates.append(float(blocks[-1].drop_rate))
-
-    for epoch in range(2):
-        train_epoch(session, epoch, Watching())
-    assert rates == pytest.approx([0, 0.05, 0.1, 0.15])
-
-
 @pytest.mark.parametrize("method", ["none", "saliency-grafting"])
 @pytest.mark.parametrize("batch_size", [16, 40])  # in two steps the loss shows it, in one only the test does
 def test_a_run_that_diverges_stops(method: str, batch_size: int, tiny_table: dict[str, Any], tmp_path: Path) -> None:
     recipe = with_method({**tiny_table, "optimizer": {"lr": 1e30}}, method, batch_size=batch_size)
-    with pytest.raises(ValueError, match=r"training diverged in epoch 1 \((train|test) loss (nan|inf)\): lower optim"):
+    with pytest.raises(
+        ValueError, match=r"training diverged in epoch 1 .*\((test )?loss (nan|inf)\): .*no checkpoint$"
+    ):
         quiet_train(recipe, tmp_path / "a")
     assert load_recipe(tmp_path / "a" / "recipe.toml") == recipe
     assert not (tmp_path / "a" / "result.json").exists()
-
-
-def test_weights_that_are_not_finite_stop_the_run_whatever_the_losses(tiny_recipe: Recipe) -> None:
-    session = prepare(tiny_recipe, make_accelerator(tiny_recipe))
-    session.network.register_buffer("unused", torch.tensor([1.0, float("inf")]))
-    with pytest.raises(ValueError, match=r"training diverged in epoch 3 \(weights inf\)"):
-        run_epoch(session, 2, SilentReporter())
 
 
 def test_a_method_that_does_not_fit_the_images_leaves_an_earlier_run_alone(
     tiny_table: dict[str, Any], tmp_path: Path
 ) -> None:
     quiet_train(with_method(tiny_table, "none", epochs=1), tmp_path / "a")
-    before = {file.name: file.read_bytes() for file in (tmp_path / "a").iterdir()}
+    before = contents(tmp_path / "a")
     table = {"name": "saliency-grafting", "options": {"grids": [4, 17]}}
     recipe = make_recipe({**tiny_table, "method": table})
     for folder in ("a", "b"):
         with pytest.raises(ValueError, match=r"grids must not exceed the image \(16, 16\), got 17"):
             quiet_train(recipe, tmp_path / folder, overwrite=True)
-    assert {file.name: file.read_bytes() for file in (tmp_path / "a").iterdir()} == before
+    assert contents(tmp_path / "a") == before
     assert not (tmp_path / "b").exists()
 
 
@@ -189,3 +134,132 @@ def test_an_earlier_run_is_kept_unless_asked(tiny_recipe: Recipe, tmp_path: Path
     quiet_train(tiny_recipe, tmp_path, overwrite=True)
     assert (tmp_path / "timing.jsonl").read_bytes() != before
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_weights_that_are_not_finite_stop_the_run_whatever_the_losses(tiny_recipe: Recipe) -> None:
+    session = prepare(tiny_recipe, make_accelerator(tiny_recipe))
+    session.network.register_buffer("unused", torch.tensor([1.0, float("inf")]))
+    watch = Watch(reporter=SilentReporter(), after_step=lambda *_: None)
+    with pytest.raises(ValueError, match=r"training diverged in epoch 2 \(weights inf\)"):
+        run_epoch(session, Position(epoch=1), watch)
+
+
+class Interrupting(SilentReporter):
+    """Raises a signal in this process while a given batch of the run is trained on."""
+
+    def __init__(self, batch: int, number: signal.Signals = signal.SIGTERM) -> None:
+        self.left, self.number = batch, number
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            signal.raise_signal(self.number)
+
+
+@pytest.mark.parametrize(
+    ("method", "training"),
+    [
+        ("saliency-grafting", {"warmup_epochs": 1, "copies": 2}),
+        ("cutmix", {"accumulate": 2, "ema_decay": 0.9}),
+        ("manifold-mixup", {"channels_last": True}),
+        ("none", {"precision": "bf16", "checkpoint_steps": 1}),
+    ],
+)
+def test_a_run_that_was_stopped_anywhere_ends_as_if_never_stopped(
+    method: str, training: dict[str, Any], tiny_table: dict[str, Any], tmp_path: Path
+) -> None:
+    network = {"name": "wrn-10-1", "options": {"dropout": 0.2}}
+    recipe = with_method({**tiny_table, "network": network}, method, batch_size=8, epochs=2, **training)
+    quiet_train(recipe, tmp_path / "whole")
+    for batch in (3, 4):  # in the first epoch of five batches, then in the second
+        with pytest.raises(RunStopped) as stopped:
+            train(recipe, tmp_path / "cut", resume=True, reporter=Interrupting(batch))
+        assert stopped.value.exit_code == 143
+        assert not (tmp_path / "cut" / "result.json").exists()
+    quiet_train(recipe, tmp_path / "cut", resume=True)
+    for name in COMPARED:
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_optimisers_go_on_with_their_state(optimizer: str, tiny_table: dict[str, Any], tmp_path: Path) -> None:
+    recipe = make_recipe({**tiny_table, "optimizer": {"name": optimizer, "lr": 0.01}})
+    whole = quiet_train(recipe)
+    with pytest.raises(RunStopped):
+        train(recipe, tmp_path, reporter=Interrupting(3))
+    assert quiet_train(recipe, tmp_path, resume=True).metrics == whole.metrics
+
+
+def test_ctrl_c_counts_as_such(tiny_recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        train(tiny_recipe, tmp_path, reporter=Interrupting(1, signal.SIGINT))
+    assert stopped.value.exit_code == 130
+    assert stopped.value.folder == tmp_path
+
+
+def test_resuming_a_finished_run_changes_nothing_that_is_compared(tiny_recipe: Recipe, tmp_path: Path) -> None:
+    quiet_train(tiny_recipe, tmp_path)
+    before = {name: (tmp_path / name).read_bytes() for name in COMPARED}
+    quiet_train(tiny_recipe, tmp_path, resume=True)
+    assert {name: (tmp_path / name).read_bytes() for name in COMPARED} == before
+    shutil.rmtree(tmp_path / "checkpoints")
+    with pytest.raises(ValueError, match="is finished, and its checkpoints are gone"):
+        quiet_train(tiny_recipe, tmp_path, resume=True)
+
+
+def test_only_the_same_recipe_is_resumed(tiny_table: dict[str, Any], tmp_path: Path) -> None:
+    quiet_train(with_method(tiny_table, "none", epochs=1), tmp_path)
+    with pytest.raises(ValueError, match=r"holds a run of another recipe: resume that one with saligraft train"):
+        quiet_train(with_method(tiny_table, "none", epochs=2), tmp_path, resume=True)
+    with pytest.raises(ValueError, match=r"resume needs a run folder"):
+        quiet_train(with_method(tiny_table, "none"), resume=True)
+
+
+def test_a_second_run_into_the_same_folder_is_refused(tiny_recipe: Recipe, tmp_path: Path) -> None:
+    class Starting(SilentReporter):
+        def close(self) -> None:
+            for options in ({"overwrite": True}, {"resume": True}, {}):
+                with pytest.raises(ValueError, match=r"is in use by another run \(process \d+\)"):
+                    quiet_train(tiny_recipe, tmp_path / "a", **options)
+
+    train(tiny_recipe, tmp_path / "a", reporter=Starting())
+    assert not (tmp_path / "a" / ".lock").exists()
+
+
+def test_a_broken_batch_names_itself_and_the_last_good_checkpoint(
+    tiny_table: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_batch(monkeypatch, 3)
+    recipe = with_method(tiny_table, "none")
+    with pytest.raises(ValueError, match=r"in epoch 2 at batch 2 of 2 \(loss nan\).*step-00000002$"):
+        quiet_train(recipe, tmp_path / "a")
+    monkeypatch.undo()
+    assert quiet_train(recipe, tmp_path / "a", resume=True).metrics == quiet_train(recipe).metrics
+
+
+def test_a_broken_batch_is_skipped_if_the_recipe_says_so(
+    tiny_table: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+
+    class Noting(SilentReporter):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    break_batch(monkeypatch, 1)
+    result = train(with_method(tiny_table, "none", on_nonfinite="skip"), reporter=Noting())
+    assert notes == ["step 2 is skipped: its loss is not a finite number"]
+    assert all(math.isfinite(line.train_loss) and math.isfinite(line.test_loss) for line in result.metrics)
+
+
+def break_batch(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Make one batch of the run hold a NaN."""
+    whole = InMemoryLoader.batches
+
+    def broken(self: InMemoryLoader, start: int = 0) -> Iterator[Batch]:
+        for place, batch in enumerate(whole(self, start), start=start + self.epoch * len(self)):
+            if self.order.train and place == number:
+                batch.images[0] = math.nan
+            yield batch
+
+    monkeypatch.setattr(InMemoryLoader, "batches", broken)

@@ -14,12 +14,13 @@ TIMING = EpochTiming(2, 2.0, 512.3, 0.5, 1.9)
 def test_plain_lines_say_all_there_is_to_say() -> None:
     stream = io.StringIO()
     reporter = PlainReporter(stream)
-    reporter.start("a run", 10, 3)
-    reporter.step()
+    reporter.start("a run", 10, 3, done=(0, 0))
+    for _ in range(3):
+        reporter.step()
     reporter.epoch(METRICS, TIMING)
     reporter.close()
     first, second = stream.getvalue().splitlines()
-    assert first == "a run: 10 epochs of 3 steps"
+    assert first == "a run: 10 epochs, 3 batches"
     for words in ("epoch  2/10", "lr 0.05", "train loss 1.5000", "top-1 error 40.00 %", "512 images/s", "left 0:00:00"):
         assert words in second
 
@@ -27,13 +28,24 @@ def test_plain_lines_say_all_there_is_to_say() -> None:
 def test_the_bar_counts_steps_and_shows_the_error() -> None:
     stream = io.StringIO()
     reporter = BarReporter(Console(file=stream, force_terminal=True, width=100))
-    reporter.start("a run", 2, 3)
-    for _ in range(6):
+    reporter.start("a run", 2, 6, done=(1, 2))
+    for _ in range(4):
         reporter.step()
+    reporter.note("a [note]")
     reporter.epoch(METRICS, TIMING)
     reporter.close()
     assert reporter.progress.finished
     assert "epoch 2/2  top-1 error 40.00 %" in stream.getvalue()
+    assert "a [note]" in stream.getvalue()
+
+
+def test_a_resumed_run_says_where_it_goes_on() -> None:
+    stream = io.StringIO()
+    reporter = PlainReporter(stream)
+    reporter.start("a run", 10, 30, done=(1, 5))
+    reporter.step()
+    reporter.note("a note")
+    assert stream.getvalue() == "a run: 10 epochs, 30 batches, going on after batch 5 in epoch 2\na note\n"
 
 
 def test_a_pipe_gets_plain_lines() -> None:

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from saligraft.training import SilentReporter, bundled_recipes, dump_recipe, load_recipe
 from saligraft.training.accelerator import make_accelerator
-from saligraft.training.loop import prepare, train_epoch
+from saligraft.training.epoch import Watch, train_epoch
 from saligraft.training.method_section import BY_NAME
 from saligraft.training.recipe import make_recipe
 from saligraft.training.recipe_file import dump_toml, merge, parse_override
+from saligraft.training.run_state import Position
+from saligraft.training.session import prepare
 
 SCALARS = st.one_of(
     st.booleans(),
@@ -204,8 +206,9 @@ def test_every_bundled_recipe_takes_two_steps(name: str) -> None:
     recipe = load_recipe(name, settings)
     session = prepare(recipe, make_accelerator(recipe))
     before = {key: value.clone() for key, value in session.network.state_dict().items()}
-    loss, _ = train_epoch(session, 0, SilentReporter())
-    assert len(session.train_loader) == session.step.steps_taken == 2
+    watch = Watch(reporter=SilentReporter(), after_step=lambda *_: None)
+    loss, _ = train_epoch(session, Position(), watch)
+    assert session.timeline.first_batch(1) == session.step.steps_taken == 2
     assert math.isfinite(loss)
     assert any(not torch.equal(value, before[key]) for key, value in session.network.named_parameters())
 

@@ -53,6 +53,7 @@ def test_overwriting_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
     folder = RunFolder.plan(tmp_path, overwrite=True)
     assert (tmp_path / "result.json").read_text() == "old"  # until the new run starts
     folder.start(Recipe(), torch.device("cpu"), processes=1)
+    folder.close()
     assert {file.name for file in tmp_path.iterdir()} == {"notes.txt", "recipe.toml", "timing.jsonl"}
 
 
@@ -82,12 +83,13 @@ def test_a_number_that_json_cannot_hold_is_refused(tmp_path: Path) -> None:
 def test_weights_that_are_missing_or_do_not_fit_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"holds no model.safetensors"):
         load_weights(tmp_path, nn.Linear(2, 2))
-    RunFolder(tmp_path).finish({}, nn.Linear(2, 2))
+    folder = RunFolder(tmp_path)
+    folder.finish({}, nn.Linear(2, 2))
     with pytest.raises(ValueError, match="does not fit the recipe's network"):
         load_weights(tmp_path, nn.Linear(3, 3))
     with pytest.raises(ValueError, match="does not fit the recipe's network"):
         load_weights(tmp_path, nn.Sequential(nn.Linear(2, 2)))
-    RunFolder(tmp_path).finish({}, nn.Sequential(*(nn.Linear(2, 2) for _ in range(9))))
+    folder.finish({}, nn.Sequential(*(nn.Linear(2, 2) for _ in range(9))))
     with pytest.raises(ValueError, match=r"size mismatch for 0\.weight: [^;\n]+ \(and 17 more\)$"):
         load_weights(tmp_path, nn.Sequential(*(nn.Linear(3, 3) for _ in range(9))))
     (tmp_path / "model.safetensors").write_bytes(b"rubbish")

@@ -1,13 +1,22 @@
 """`saligraft train`: one run from a recipe."""
 
+import os
+import shlex
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from saligraft.training import Recipe
+
 RecipeArgument = Annotated[
     str,
-    typer.Argument(metavar="RECIPE", help="A recipe file, or a name of [cyan]saligraft list recipes[/]."),
+    typer.Argument(
+        metavar="RECIPE",
+        help="A recipe file, a name of [cyan]saligraft list recipes[/], or a run folder to --resume.",
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -25,6 +34,15 @@ SeedOption = Annotated[
     int | None, typer.Option("--seed", metavar="N", min=0, help="Seed.", show_default="the recipe's")
 ]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace a run that stands in the folder.")]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Go on with the run that stands in the folder; begin where none does.")
+]
+PlanOption = Annotated[
+    bool, typer.Option("--plan", help="Measure a few steps and say what the run would take; write nothing.")
+]
+DownloadOption = Annotated[
+    bool, typer.Option("--download", help="First fetch the data set from its official source, if it is not there.")
+]
 
 
 def train(
@@ -33,12 +51,15 @@ def train(
     out: OutOption = None,
     seed: SeedOption = None,
     overwrite: OverwriteOption = False,
+    resume: ResumeOption = False,
+    plan: PlanOption = False,
+    download: DownloadOption = False,
 ) -> None:
     """Train a network as a recipe says, and write a run folder.
 
     The folder holds recipe.toml (complete, can be trained again), metrics.jsonl, result.json, timing.jsonl,
-    model.safetensors and report.html. The same recipe and seed give the same numbers, bit for bit, on the same
-    machine and thread count.
+    model.safetensors, report.html and checkpoints/. The same recipe and seed give the same numbers, bit for bit, on the
+    same machine and thread count, however often the run was killed and resumed. Ctrl-C and SIGTERM save a checkpoint.
 
     Examples:
 
@@ -53,24 +74,66 @@ def train(
 
     [bold]saligraft train runs/short/recipe.toml --out runs/again[/bold]   a run once more, from its own recipe
 
+    [bold]saligraft train runs/short --resume[/bold]   go on with a run that was stopped or killed
+
+    [bold]saligraft train cifar100-wrn-28-10 --plan[/bold]   speed, memory and time to the end, before you pay for it
+
     [bold]torchrun --nproc-per-node 2 -m saligraft train shapes-wrn-10-2[/bold]   two processes
     """
-    import torch
-
     from saligraft import training
 
-    chosen = training.load_recipe(recipe, settings or (), seed=seed)
-    folder = out or Path("runs") / f"{Path(recipe).stem}-seed{chosen.seed}"
+    source, folder = _run_folder(recipe, settings, seed, out) if resume else (Path(recipe), out)
+    chosen = training.load_recipe(source, settings or (), seed=seed)
+    if download:
+        _download(chosen.data.name, chosen.data.root)
+    if plan:
+        _print_plan(chosen)
+        return
+    folder = folder or Path("runs") / f"{Path(recipe).stem}-seed{chosen.seed}"
     try:
-        result = training.train(chosen, folder, overwrite=overwrite)
+        result = training.train(chosen, folder, overwrite=overwrite, resume=resume)
+    except training.RunStopped as stopped:
+        if _ends_as_first():
+            print(f"saligraft: {stopped}; go on with: {_command(folder)}", file=sys.stderr)
+        raise typer.Exit(stopped.exit_code) from None
     finally:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            is_first = torch.distributed.get_rank() == 0
-            torch.distributed.destroy_process_group()
-        else:
-            is_first = True
+        is_first = _ends_as_first()
     if is_first:
         _print_result(result.summary, folder)
+
+
+def _run_folder(
+    recipe: str, settings: list[str] | None, seed: int | None, out: Path | None
+) -> tuple[Path, Path | None]:
+    """Where a run to be resumed has its recipe, and its folder: RECIPE may be the folder itself."""
+    from saligraft.training.run_folder import RECIPE
+
+    if not Path(recipe).is_dir():
+        return Path(recipe), out
+    for flag, value in (("--set", settings), ("--seed", seed), ("--out", out)):
+        if value:
+            raise ValueError(f"{flag} must be left out when a run folder is resumed, got {value}")
+    if not (Path(recipe) / RECIPE).is_file():
+        raise ValueError(f"{recipe} is not a run folder: it holds no {RECIPE}")
+    return Path(recipe) / RECIPE, Path(recipe)
+
+
+def _command(folder: Path) -> str:
+    """What to type to go on, launched as this run was."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    launcher = "saligraft" if processes == 1 else f"torchrun --nproc-per-node {processes} -m saligraft"
+    return f"{launcher} train {shlex.quote(str(folder))} --resume"
+
+
+def _ends_as_first() -> bool:
+    """Leave the group of processes, if there is one; True in its first."""
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return int(os.environ.get("RANK", "0")) == 0
+    is_first: bool = distributed.get_rank() == 0
+    distributed.destroy_process_group()
+    return is_first
 
 
 def _print_result(summary: dict[str, dict[str, float]], folder: Path) -> None:
@@ -85,3 +148,15 @@ def _print_result(summary: dict[str, dict[str, float]], folder: Path) -> None:
         table.add_row(title, *(f"{errors[kind]:.2f}" for kind in ("best", "last10_mean", "final")))
     Console().print(table)
     print(f"run folder: {folder}\nreport:     {folder / 'report.html'}")
+
+
+def _print_plan(recipe: "Recipe") -> None:
+    from saligraft.training.plan import plan, print_plan
+
+    print_plan(plan(recipe))
+
+
+def _download(name: str, root: str | None) -> None:
+    from saligraft.data.download import download
+
+    download(name, root)

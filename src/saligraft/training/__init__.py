@@ -6,6 +6,7 @@ from saligraft.training.progress import Reporter, SilentReporter, make_reporter
 from saligraft.training.recipe import Recipe, make_recipe
 from saligraft.training.recipe_file import bundled_recipes, dump_recipe, load_recipe
 from saligraft.training.results import EpochMetrics, EpochTiming, Result, Scores
+from saligraft.training.stopping import RunStopped
 
 __all__ = [
     "EpochMetrics",
@@ -13,6 +14,7 @@ __all__ = [
     "Recipe",
     "Reporter",
     "Result",
+    "RunStopped",
     "Scores",
     "SilentReporter",
     "bundled_recipes",

@@ -1,67 +1,32 @@
-"""The training loop: epochs of steps, a test after each, everything written to the run folder.
+"""The training loop: epochs of steps, a test after each, everything written to the run folder, from which it can go on.
 
-No stream of randomness is carried: each step seeds its draws from (seed, step, process), so a step's numbers do not
-depend on what ran before it.
+No stream of randomness is carried: each batch seeds its draws from (seed, number, process), so its numbers do not
+depend on what ran before it, nor on how often the run was stopped.
 """
 
 import contextlib
 import math
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from accelerate import Accelerator
-from torch import nn
 
-from saligraft.data import Loader, Split
-from saligraft.draws import key
-from saligraft.regularizers import DropBlock, set_drop_block_progress
 from saligraft.reports.run_report import write_run_report
-from saligraft.training.accelerator import (
-    average_buffers,
-    make_accelerator,
-    start_trackers,
-    sum_over_processes,
-)
+from saligraft.training import checkpoint
+from saligraft.training.accelerator import average_buffers, make_accelerator, start_trackers
+from saligraft.training.epoch import DivergenceError, Watch, check_losses, check_weights, train_epoch
 from saligraft.training.evaluate import evaluate
-from saligraft.training.optimizer import build_optimizer
 from saligraft.training.progress import Reporter, SilentReporter, make_reporter
 from saligraft.training.recipe import Recipe
-from saligraft.training.results import EpochMetrics, EpochTiming, Result, summarize
-from saligraft.training.run_folder import RunFolder
+from saligraft.training.results import EpochMetrics, EpochTiming, Result, Scores, summarize
+from saligraft.training.run_folder import RESULT, RunFolder
 from saligraft.training.run_gallery import pictures
-from saligraft.training.setup import (
-    LAYERS,
-    MIXING,
-    TrainingStep,
-    check_method,
-    in_memory_order,
-    labelled_images,
-    load_split,
-    make_loader,
-    make_network,
-    make_step,
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Session:
-    """A run's parts, ready to go."""
-
-    recipe: Recipe
-    accelerator: Accelerator
-    network: nn.Module  # the bare one; the step holds it as Accelerate wrapped it
-    optimizer: Any  # Accelerate's wrapper, which knows about loss scaling
-    step: TrainingStep
-    generator: torch.Generator  # of the step's draws
-    drops_blocks: bool  # whether the network holds DropBlock, whose rate grows with the steps
-    train_loader: Loader
-    test_loader: Loader
-    test_data: Split
+from saligraft.training.run_state import Position, capture, differences, restore
+from saligraft.training.session import Session, prepare
+from saligraft.training.setup import labelled_images
+from saligraft.training.stopping import RunStopped, StopRequest, listening
 
 
 def train(
@@ -69,160 +34,176 @@ def train(
     out: str | Path | None = None,
     *,
     overwrite: bool = False,
+    resume: bool = False,
     reporter: Reporter | None = None,
 ) -> Result:
     """Train as the recipe says and write the run folder `out`; without one, nothing is written.
 
-    A folder that holds anything is refused unless `overwrite` is asked for. `reporter` shows the progress: a bar
-    or plain lines by default, `SilentReporter()` for none.
+    A folder that holds anything is refused unless asked to `overwrite` it, or to `resume` the run that stands there,
+    which then ends with the same files, bit for bit, as if it had never been stopped; where nothing stands yet,
+    `resume` begins. `reporter` shows the progress: a bar or plain lines by default, `SilentReporter()` for none.
+    SIGTERM and Ctrl-C save a checkpoint and raise `RunStopped`.
     """
-    if recipe.training.trackers and out is None:
-        raise ValueError("training.trackers need a run folder to write to, got out=None")
+    if out is None and (recipe.training.trackers or resume):
+        what = "training.trackers need" if recipe.training.trackers else "resume needs"
+        raise ValueError(f"{what} a run folder, got out=None")
     path = None if out is None else Path(out)
     accelerator = make_accelerator(recipe, track_in=path)
-    folder = RunFolder.plan(path, overwrite=overwrite) if path and accelerator.is_main_process else None
     told = (reporter or make_reporter()) if accelerator.is_main_process else SilentReporter()
-    with _leaving_random_state_alone():
-        session = prepare(recipe, accelerator)
-        if folder is not None:  # only now: a mistake in the settings leaves an earlier run as it was
-            folder.start(recipe, accelerator.device, accelerator.num_processes)
-        metrics, timing = _run_epochs(session, folder, told)
-    parameters = sum(parameter.numel() for parameter in session.network.parameters())
-    summary = summarize(recipe, metrics, parameters)
-    if folder is not None:
-        folder.finish(summary, session.network)
-        shown = pictures(recipe, session.network, session.test_data, accelerator.device)
-        write_run_report(folder.path, shown)
-    accelerator.wait_for_everyone()
-    return Result(
-        recipe=recipe,
-        summary=summary,
-        metrics=tuple(metrics),
-        timing=tuple(timing),
-        network=session.network.eval(),
-        folder=path,
-    )
+    with contextlib.ExitStack() as stack:
+        folder = None
+        if path and accelerator.is_main_process:
+            folder = RunFolder.plan(path, overwrite=overwrite, resume=resume)
+            stack.callback(folder.close)
+        stack.enter_context(_leaving_random_state_alone())
+        request = stack.enter_context(listening())
+        run = Run(prepare(recipe, accelerator), path, folder, told, request)
+        run.begin(resume=resume)
+        run.epochs()
+        return run.finish()
 
 
-def prepare(recipe: Recipe, accelerator: Accelerator) -> Session:
-    """Load the data, build the network, and hand network and optimiser to Accelerate."""
-    train_data, test_data = load_split(recipe, "train"), load_split(recipe, "test")
-    network = make_network(recipe, train_data)
-    check_method(recipe, network, train_data)
-    optimizer = build_optimizer(network, recipe.optimizer)
-    with warnings.catch_warnings():
-        # torch >= 2.15 renames the option that `make_accelerator` sets; Accelerate knows the old name alone
-        warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated", category=FutureWarning)
-        model, optimizer = accelerator.prepare(network, optimizer)
-    generator = torch.Generator()
-    train_loader = make_loader(recipe, train_data, accelerator, train=True)
-    warmup_steps = recipe.training.warmup_epochs * len(train_loader)
-    return Session(
-        recipe=recipe,
-        accelerator=accelerator,
-        network=accelerator.unwrap_model(model),
-        optimizer=optimizer,
-        step=make_step(recipe, model, train_data, generator, warmup_steps),
-        generator=generator,
-        drops_blocks=any(isinstance(module, DropBlock) for module in network.modules()),
-        train_loader=train_loader,
-        test_loader=make_loader(recipe, test_data, accelerator, train=False),
-        test_data=test_data,
-    )
+@dataclass
+class Run:
+    """A run under way; `path` is known to all processes, `folder` is the first one's to write."""
+
+    session: Session
+    path: Path | None
+    folder: RunFolder | None
+    reporter: Reporter
+    request: StopRequest
+
+    def begin(self, *, resume: bool) -> None:
+        """Stand at the start, or where the newest whole checkpoint of the folder was taken."""
+        recipe, accelerator = self.session.recipe, self.session.accelerator
+        self.position = Position()
+        found = None
+        if resume and self.path is not None:
+            has_run = self.folder is not None and self.folder.holds_run(recipe)
+            found = checkpoint.latest(self.path, accelerator)
+            if found is None and has_run and (self.path / RESULT).is_file():
+                raise ValueError(f"the run in {self.path} is finished, and its checkpoints are gone: nothing to resume")
+        if found is not None:
+            for difference in differences(self.session, found):
+                self.reporter.note(f"resumed under other conditions, so the last digits may differ: {difference}")
+            self.position = restore(self.session, found)
+        if self.folder is None:
+            return
+        place = (accelerator.device, accelerator.num_processes)
+        if found is None:
+            self.folder.start(recipe, *place)
+        else:
+            self.folder.go_on(self.position.metrics, self.position.timing, *place)
+
+    def epochs(self) -> None:
+        """Train and test until the last epoch is done."""
+        session, position = self.session, self.position
+        timeline, accelerator = session.timeline, session.accelerator
+        start_trackers(accelerator, session.recipe)
+        done = (position.epoch, timeline.first_batch(position.epoch) + position.batch)
+        self.reporter.start(_title(session.recipe), timeline.epochs, timeline.first_batch(timeline.epochs), done)
+        try:
+            while position.epoch < timeline.epochs:
+                self._epoch()
+        except DivergenceError as error:
+            raise DivergenceError(f"{error}; {self._last_good()}") from error
+        finally:
+            self.reporter.close()
+            for tracker in accelerator.trackers:
+                tracker.finish()
+
+    def _epoch(self) -> None:
+        session, position = self.session, self.position
+        line, times = run_epoch(session, position, Watch(reporter=self.reporter, after_step=self._after_step))
+        position.metrics.append(line)
+        position.timing.append(times)
+        position.epoch, position.batch = position.epoch + 1, 0
+        position.losses, position.seconds, position.cpu_seconds = [], 0.0, 0.0
+        if self.folder is not None:
+            self.folder.add_epoch(line, times)
+        session.accelerator.log(line._asdict(), step=line.epoch)
+        self.reporter.epoch(line, times)
+        is_last = position.epoch == session.timeline.epochs
+        if is_last or position.epoch % session.recipe.training.checkpoint_epochs == 0:
+            self._save()
+        self._stop_if_asked(0, now=not is_last)
+
+    def _after_step(self, position: Position, steps: int) -> None:
+        every = self.session.recipe.training.checkpoint_steps
+        at_end = position.batch == self.session.timeline.stage(position.epoch).batches
+        if every and steps % every == 0 and not at_end:
+            self._save()
+        self._stop_if_asked(steps, now=at_end)
+
+    def _stop_if_asked(self, steps: int, *, now: bool) -> None:
+        number = self.request.agreed(self.session.accelerator, steps, now=now)
+        if number:
+            self._save()
+            raise RunStopped(number, self.path)
+
+    def _save(self) -> None:
+        """A checkpoint of here, unless something is no longer a number: then the one before stays the last."""
+        if self.path is None:
+            return
+        session, position = self.session, self.position
+        check_losses(session, position)
+        check_weights(session, position)
+        captured = capture(session, position)
+        batches = session.timeline.first_batch(position.epoch) + position.batch
+        checkpoint.save(self.path, batches, *captured, session.accelerator)
+        if self.folder is not None:
+            checkpoint.prune(self.path, session.recipe.training.keep_checkpoints)
+
+    def _last_good(self) -> str:
+        names = [] if self.path is None else checkpoint.names(self.path)
+        return f"last good checkpoint: {names[-1]}" if names else "there is no checkpoint"
+
+    def finish(self) -> Result:
+        """Write what came out."""
+        session, position = self.session, self.position
+        recipe, network = session.recipe, session.tested_network
+        summary = summarize(recipe, position.metrics, sum(p.numel() for p in network.parameters()))
+        if self.folder is not None:
+            self.folder.finish(summary, network)
+            shown = pictures(recipe, network, session.test_data, session.accelerator.device)
+            write_run_report(self.folder.path, shown)
+        session.accelerator.wait_for_everyone()
+        return Result(
+            recipe=recipe,
+            summary=summary,
+            metrics=tuple(position.metrics),
+            timing=tuple(position.timing),
+            network=network.eval(),
+            folder=self.path,
+        )
 
 
-def _run_epochs(
-    session: Session, folder: RunFolder | None, reporter: Reporter
-) -> tuple[list[EpochMetrics], list[EpochTiming]]:
-    recipe, accelerator = session.recipe, session.accelerator
-    metrics: list[EpochMetrics] = []
-    timing: list[EpochTiming] = []
-    start_trackers(accelerator, recipe)
-    reporter.start(_title(recipe), recipe.training.epochs, len(session.train_loader))
-    try:
-        for epoch in range(recipe.training.epochs):
-            line, times = run_epoch(session, epoch, reporter)
-            metrics.append(line)
-            timing.append(times)
-            if folder is not None:
-                folder.add_epoch(line, times)
-            accelerator.log(line._asdict(), step=line.epoch)
-            reporter.epoch(line, times)
-    finally:
-        reporter.close()
-        for tracker in accelerator.trackers:
-            tracker.finish()
-    return metrics, timing
-
-
-def run_epoch(session: Session, epoch: int, reporter: Reporter) -> tuple[EpochMetrics, EpochTiming]:
-    """Train for one epoch (counted from 0), then test."""
-    began, cpu_began = time.perf_counter(), time.process_time()
-    train_loss, lr = train_epoch(session, epoch, reporter)
-    trained, cpu_seconds = time.perf_counter(), time.process_time() - cpu_began
+def run_epoch(session: Session, position: Position, watch: Watch) -> tuple[EpochMetrics, EpochTiming]:
+    """Train to the end of the current epoch, then test."""
+    train_loss, lr = train_epoch(session, position, watch)
+    began = time.perf_counter()
     average_buffers(session.accelerator, session.network)
+    if session.average is not None:
+        average_buffers(session.accelerator, session.average.network)
     batches = labelled_images(session.recipe, session.test_loader)
-    scores = evaluate(session.network, batches, session.accelerator)
-    tested = time.perf_counter()
-    _check_converging(epoch, "test loss", scores.test_loss)
-    _check_converging(epoch, "weights", _sum_of_magnitudes(session.network))
-    images = len(session.train_loader) * session.train_loader.batch_size * session.accelerator.num_processes
-    seconds = trained - began
+    scores = evaluate(session.tested_network, batches, session.accelerator)
+    _check_scores(position, scores)
+    check_weights(session, position)
+    stage = session.timeline.stage(position.epoch)
+    images = stage.batches * stage.loader.batch_size * session.accelerator.num_processes
+    rate = images / position.seconds
+    number = position.epoch + 1
     return (
-        EpochMetrics(epoch + 1, lr, train_loss, *scores),
-        EpochTiming(epoch + 1, seconds, images / seconds, tested - trained, cpu_seconds),
+        EpochMetrics(number, lr, train_loss, *scores),
+        EpochTiming(number, position.seconds, rate, time.perf_counter() - began, position.cpu_seconds),
     )
 
 
-def train_epoch(session: Session, epoch: int, reporter: Reporter) -> tuple[float, float]:
-    """All steps of one epoch; returns their mean loss over all processes, and the last learning rate."""
-    session.network.train()
-    session.train_loader.set_epoch(epoch)
-    steps = len(session.train_loader)
-    losses = []
-    for number, batch in enumerate(session.train_loader, start=epoch * steps):
-        lr = set_learning_rate(session, number / steps)
-        seed_step(session, number)
-        if session.drops_blocks:
-            set_drop_block_progress(session.network, number / (steps * session.recipe.training.epochs))
-        images = in_memory_order(session.recipe, batch.images)
-        out = session.step(images, batch.labels, index=batch.index, geometry=batch.geometry)
-        session.optimizer.zero_grad()
-        session.accelerator.backward(out.loss)
-        session.optimizer.step()
-        losses.append(out.loss.detach())  # read once per epoch: reading each would wait for the device
-        reporter.step()
-    own = [float(torch.stack(losses).cpu().double().sum()), float(len(losses))]
-    total, count = sum_over_processes(session.accelerator, own)
-    _check_converging(epoch, "train loss", total / count)
-    return total / count, lr
-
-
-def _check_converging(epoch: int, name: str, value: float) -> None:
-    if not math.isfinite(value):
-        raise ValueError(f"training diverged in epoch {epoch + 1} ({name} {value}): lower optimizer.lr")
-
-
-def _sum_of_magnitudes(network: nn.Module) -> float:
-    """Finite if and only if all weights and running statistics are; float64 holds the sum of any finite float32."""
-    values = [value for value in network.state_dict().values() if value.is_floating_point()]
-    return float(sum(value.abs().sum(dtype=torch.float64) for value in values))
-
-
-def set_learning_rate(session: Session, epoch: float) -> float:
-    """Set what the schedule says for this moment, in epochs done."""
-    recipe = session.recipe
-    lr = recipe.optimizer.lr * recipe.schedule.factor(epoch, recipe.training.epochs)
-    for group in session.optimizer.param_groups:
-        group["lr"] = lr
-    return lr
-
-
-def seed_step(session: Session, number: int) -> None:
-    """Seed the step's mixing draws, and torch's global stream for what layers draw, such as dropout."""
-    place = (session.recipe.seed, number, session.accelerator.process_index)
-    session.generator.manual_seed(key(*place, MIXING))
-    torch.manual_seed(key(*place, LAYERS))
+def _check_scores(position: Position, scores: Scores) -> None:
+    if not math.isfinite(scores.test_loss):
+        raise DivergenceError(
+            f"training diverged in epoch {position.epoch + 1} (test loss {scores.test_loss}): lower optimizer.lr"
+        )
 
 
 @contextlib.contextmanager

@@ -21,8 +21,11 @@ from saligraft.training.results import EpochMetrics, EpochTiming
 class Reporter(Protocol):
     """Told of a run's course by the training loop."""
 
-    def start(self, title: str, epochs: int, steps_per_epoch: int) -> None: ...
+    def start(self, title: str, epochs: int, batches: int, done: tuple[int, int] = (0, 0)) -> None:
+        """`batches` of all epochs together; `done` epochs and batches stand behind a resumed run."""
+
     def step(self) -> None: ...
+    def note(self, text: str) -> None: ...
     def epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None: ...
     def close(self) -> None: ...
 
@@ -30,10 +33,13 @@ class Reporter(Protocol):
 class SilentReporter:
     """Shows nothing: for tests, and for all processes but the first."""
 
-    def start(self, title: str, epochs: int, steps_per_epoch: int) -> None:
+    def start(self, title: str, epochs: int, batches: int, done: tuple[int, int] = (0, 0)) -> None:
         pass
 
     def step(self) -> None:
+        pass
+
+    def note(self, text: str) -> None:
         pass
 
     def epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
@@ -49,16 +55,21 @@ class PlainReporter:
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
 
-    def start(self, title: str, epochs: int, steps_per_epoch: int) -> None:
-        self.epochs, self.began = epochs, time.perf_counter()
-        print(f"{title}: {epochs} epochs of {steps_per_epoch} steps", file=self.stream, flush=True)
+    def start(self, title: str, epochs: int, batches: int, done: tuple[int, int] = (0, 0)) -> None:
+        self.epochs, self.batches, self.done = epochs, batches, done[1]
+        self.began, self.done_before = time.perf_counter(), done[1]
+        going_on = f", going on after batch {done[1]} in epoch {done[0] + 1}" if done != (0, 0) else ""
+        print(f"{title}: {epochs} epochs, {batches} batches{going_on}", file=self.stream, flush=True)
 
     def step(self) -> None:
-        pass
+        self.done += 1
+
+    def note(self, text: str) -> None:
+        print(text, file=self.stream, flush=True)
 
     def epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
         elapsed = time.perf_counter() - self.began
-        left = elapsed / metrics.epoch * (self.epochs - metrics.epoch)
+        left = elapsed / max(1, self.done - self.done_before) * (self.batches - self.done)
         line = (
             f"epoch {metrics.epoch:{len(str(self.epochs))}}/{self.epochs}"
             f"  lr {metrics.lr:.4g}  train loss {metrics.train_loss:.4f}  {_test_words(metrics)}"
@@ -85,11 +96,14 @@ class BarReporter:
             expand=True,
         )
 
-    def start(self, title: str, epochs: int, steps_per_epoch: int) -> None:
+    def start(self, title: str, epochs: int, batches: int, done: tuple[int, int] = (0, 0)) -> None:
         self.epochs = epochs
-        state = f"epoch 0/{epochs}"
-        self.task: TaskID = self.progress.add_task(title, total=epochs * steps_per_epoch, state=state)
+        state = f"epoch {done[0]}/{epochs}"
+        self.task: TaskID = self.progress.add_task(title, total=batches, completed=done[1], state=state)
         self.progress.start()
+
+    def note(self, text: str) -> None:
+        self.progress.console.print(text, markup=False, highlight=False)
 
     def step(self) -> None:
         self.progress.advance(self.task)

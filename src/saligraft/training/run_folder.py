@@ -1,13 +1,14 @@
 """The folder of one run: what was asked, what came out, how long it took.
 
 `recipe.toml metrics.jsonl result.json model.safetensors` depend on the recipe alone and can be compared bit for bit;
-times and facts of the machine stand in `timing.jsonl`.
+times and facts of the machine stand in `timing.jsonl`. `checkpoints/` holds what a killed run goes on from.
 """
 
 import json
 import os
 import platform
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
+from saligraft.training.checkpoint import CHECKPOINTS
+from saligraft.training.files import rename_whole, sync, write_whole
 from saligraft.training.recipe import Recipe
-from saligraft.training.recipe_file import dump_recipe
+from saligraft.training.recipe_file import dump_recipe, load_recipe
 from saligraft.training.results import EpochMetrics, EpochTiming
+from saligraft.training.run_lock import LOCK, RunLock
 
 RECIPE, METRICS, RESULT = "recipe.toml", "metrics.jsonl", "result.json"
 TIMING, MODEL, REPORT = "timing.jsonl", "model.safetensors", "report.html"
@@ -26,30 +30,64 @@ RUN_FILES = (RECIPE, METRICS, RESULT, TIMING, MODEL, REPORT)
 
 
 class RunFolder:
-    """Writes a run as it goes."""
+    """Writes a run as it goes, and keeps others out of its folder until it is closed."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @classmethod
-    def plan(cls, path: Path, *, overwrite: bool = False) -> "RunFolder":
-        """Say where to write; a folder that holds anything is refused unless `overwrite`. Nothing is changed yet."""
         if path.exists() and not path.is_dir():
             raise ValueError(f"the run folder {path} is a file")
-        if path.exists() and any(path.iterdir()) and not overwrite:
+        self.path = path
+        self.lock = RunLock(path)
+
+    @classmethod
+    def plan(cls, path: Path, *, overwrite: bool = False, resume: bool = False) -> "RunFolder":
+        """Say where to write; a folder that holds anything is refused unless `overwrite` or `resume`.
+
+        Nothing in it is changed yet.
+        """
+        if overwrite and resume:
+            raise ValueError("a run is either overwritten or resumed, got both")
+        folder = cls(path)
+        if not (overwrite or resume) and any(entry.name != LOCK for entry in path.iterdir()):
+            folder.close()
+            has_run = (path / RECIPE).is_file()
             raise ValueError(
-                f"the run folder {path} is not empty: choose another, or overwrite it "
-                "(--overwrite, in Python overwrite=True)"
+                f"the run folder {path} is not empty: choose another, overwrite it (--overwrite, in Python "
+                f"overwrite=True)" + (" or go on with its run (--resume)" if has_run else "")
             )
-        return cls(path)
+        return folder
+
+    def holds_run(self, recipe: Recipe) -> bool:
+        """Whether a run of this recipe was begun here; one of another recipe is refused."""
+        if not (self.path / RECIPE).is_file():
+            return False
+        if load_recipe(self.path / RECIPE) != recipe:
+            raise ValueError(
+                f"the run folder {self.path} holds a run of another recipe: resume that one with "
+                f"saligraft train {self.path} --resume"
+            )
+        return True
 
     def start(self, recipe: Recipe, device: torch.device, processes: int) -> None:
-        """Make the folder without an earlier run's files; write the complete recipe, and what machine this is."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        """Take out an earlier run's files; write what machine this is, then the complete recipe."""
         for name in RUN_FILES:
             (self.path / name).unlink(missing_ok=True)
-        (self.path / RECIPE).write_text(dump_recipe(recipe), encoding="utf-8")
+        shutil.rmtree(self.path / CHECKPOINTS, ignore_errors=True)
         self._append(TIMING, {"machine": machine_facts(device, processes)})
+        write_whole(self.path / RECIPE, dump_recipe(recipe))
+
+    def go_on(
+        self,
+        metrics: Sequence[EpochMetrics],
+        timing: Sequence[EpochTiming],
+        device: torch.device,
+        processes: int,
+    ) -> None:
+        """Put the files back to where the checkpoint was taken: lines written after it will be written again."""
+        for name in (RESULT, MODEL, REPORT):
+            (self.path / name).unlink(missing_ok=True)
+        facts = {"machine": machine_facts(device, processes)}
+        write_whole(self.path / TIMING, _lines([facts, *(line._asdict() for line in timing)]))
+        write_whole(self.path / METRICS, _lines([line._asdict() for line in metrics]))
 
     def add_epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
         self._append(METRICS, metrics._asdict())
@@ -57,14 +95,23 @@ class RunFolder:
 
     def finish(self, summary: Mapping[str, Any], network: nn.Module) -> None:
         """Write the network, then the result: where result.json stands, the run is whole."""
-        save_model(network, str(self.path / MODEL))
-        (self.path / MODEL).chmod(0o666 & ~_umask())  # safetensors writes for the owner alone
-        text = json.dumps(summary, indent=2, allow_nan=False)
-        (self.path / RESULT).write_text(text + "\n", encoding="utf-8")
+        aside = self.path / f".{MODEL}.partial"
+        save_model(network, str(aside))
+        aside.chmod(0o666 & ~_umask())  # safetensors writes for the owner alone
+        sync(aside)
+        rename_whole(aside, self.path / MODEL)
+        write_whole(self.path / RESULT, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+
+    def close(self) -> None:
+        self.lock.release()
 
     def _append(self, name: str, line: Mapping[str, Any]) -> None:
         with (self.path / name).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, allow_nan=False) + "\n")
+            file.write(_lines([line]))
+
+
+def _lines(entries: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(entry, allow_nan=False) + "\n" for entry in entries)
 
 
 def load_weights(folder: Path, network: nn.Module) -> None:

@@ -1,0 +1,184 @@
+"""Checkpoints: folders of safetensors and JSON, whole or not there at all; nothing is ever unpickled.
+
+`checkpoints/step-00000123/` holds `shared.safetensors` (what is equal in all processes), `rank-0.safetensors` and so on
+(what is each process's own), and `state.json` (where the run stands, and the checksum of each file). It is written
+aside, synced and renamed, so that a kill leaves the one before it.
+"""
+
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list, gather_object
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from saligraft.training.files import rename_whole, sync, write_whole
+
+CHECKPOINTS, STATE, SHARED = "checkpoints", "state.json", "shared.safetensors"
+FORMAT = 1
+
+Tensors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A whole checkpoint on disk."""
+
+    path: Path
+    state: dict[str, Any]
+
+    def shared(self) -> dict[str, Tensor]:
+        return load_file(self.path / SHARED)
+
+    def own(self, rank: int) -> dict[str, Tensor]:
+        return load_file(self.path / _rank_file(rank))
+
+
+def save(
+    folder: Path, step: int, state: Mapping[str, Any], shared: Tensors, own: Tensors, accelerator: Accelerator
+) -> Path:
+    """Write a checkpoint from all processes together, `shared` by the first; an OSError in one is one in all."""
+    final = folder / CHECKPOINTS / f"step-{step:08d}"
+    aside = final.with_name(f".{final.name}.partial")
+    first = accelerator.is_main_process
+    with _told_to_all(accelerator, final):
+        if first:
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(parents=True)
+    sums: dict[str, str] = {}
+    with _told_to_all(accelerator, final, cleaning=aside):
+        name = _rank_file(accelerator.process_index)
+        sums[name] = _write(aside / name, own)
+        if first:
+            sums[SHARED] = _write(aside / SHARED, shared)
+    if accelerator.num_processes > 1:
+        sums = {name: total for part in gather_object([sums]) for name, total in part.items()}
+    with _told_to_all(accelerator, final, cleaning=aside):
+        if first:
+            write_whole(aside / STATE, json.dumps({"format": FORMAT, "files": sums, **state}, allow_nan=False))
+            sync(aside)
+            _discard(final)  # a step that was taken again from an older checkpoint
+            rename_whole(aside, final)
+    return final
+
+
+def latest(folder: Path, accelerator: Accelerator, warn: Callable[[str], None] | None = None) -> Checkpoint | None:
+    """The newest checkpoint that is whole; damaged ones are passed over with a warning. None where there never was any.
+
+    The first process decides for all.
+    """
+    found: list[Any] = [None, None]
+    if accelerator.is_main_process:
+        try:
+            found[0] = _newest_whole(folder, warn or _warn)
+        except ValueError as error:
+            found[1] = str(error)
+    if accelerator.num_processes > 1:
+        broadcast_object_list(found)
+    if found[1] is not None:
+        raise ValueError(found[1])
+    newest: Checkpoint | None = found[0]
+    return newest
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Delete all but the newest `keep` checkpoints, and what a kill left half written."""
+    for path in names(folder)[:-keep]:
+        _discard(path)
+    for leftover in (folder / CHECKPOINTS).glob(".step-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _newest_whole(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+    found = names(folder)
+    for path in reversed(found):
+        try:
+            return Checkpoint(path=path, state=_verified(path))
+        except ValueError as error:
+            warn(f"checkpoint {path} is damaged and passed over: {error}")
+    if found:
+        raise ValueError(f"all {len(found)} checkpoints of {folder} are damaged: start the run anew with --overwrite")
+    return None
+
+
+def _verified(path: Path) -> dict[str, Any]:
+    """The state of a checkpoint whose files are what their checksums say."""
+    try:
+        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        if state["format"] != FORMAT:
+            raise ValueError(f"{STATE} must have format {FORMAT}, got {state['format']!r}")
+        sums: dict[str, str] = dict(state["files"])
+    except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{STATE} cannot be read ({type(error).__name__})") from error
+    for name, expected in sums.items():
+        try:
+            found = _checksum(path / name)
+        except OSError as error:
+            raise ValueError(f"{name} cannot be read ({error.strerror})") from error
+        if found != expected:
+            raise ValueError(f"{name} does not have the checksum of {STATE}")
+    return dict(state)
+
+
+def _write(path: Path, tensors: Tensors) -> str:
+    """Save and sync tensors, and give back the checksum of the file."""
+    try:
+        save_file({name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:  # how it words a full disk
+        raise OSError(str(error)) from error
+    sync(path)
+    return _checksum(path)
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _told_to_all(accelerator: Accelerator, final: Path, cleaning: Path | None = None) -> Iterator[None]:
+    """Make an OSError of one process one of all, so that none waits for another; `cleaning` is then removed."""
+    failure = None
+    try:
+        yield
+    except OSError as error:
+        failure = error.strerror or str(error)
+    failures = gather_object([failure]) if accelerator.num_processes > 1 else [failure]
+    reason = next((each for each in failures if each), None)
+    if reason is not None:
+        if cleaning is not None and accelerator.is_main_process:
+            shutil.rmtree(cleaning, ignore_errors=True)
+        good = [path.name for path in names(final.parent.parent)]
+        last = f"the last good one is {good[-1]}" if good else "there is none before it"
+        raise OSError(f"checkpoint {final} could not be written: {reason}; {last}")
+
+
+def names(folder: Path) -> list[Path]:
+    """The checkpoints of a run folder, whole or damaged, oldest first."""
+    return sorted((folder / CHECKPOINTS).glob("step-[0-9]*"), key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def _rank_file(rank: int) -> str:
+    return f"rank-{rank}.safetensors"
+
+
+def _discard(path: Path) -> None:
+    """Delete a checkpoint; it loses its name first, lest a kill leave half of it under that name."""
+    if path.exists():
+        hidden = path.with_name(f".{path.name}.old")
+        shutil.rmtree(hidden, ignore_errors=True)
+        path.rename(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _warn(message: str) -> None:
+    print(f"saligraft: warning: {message}", file=sys.stderr, flush=True)

@@ -1,0 +1,77 @@
+"""One run per folder: a lock that the system lifts when its holder ends, however it ends."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Self
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such lock: there two runs in one folder are not kept apart
+    fcntl = None  # type: ignore[assignment]
+
+LOCK = ".lock"
+
+
+class RunLock:
+    """Held from its making until `release` or the end of the process; a second one on the same folder is refused."""
+
+    def __init__(self, folder: Path) -> None:
+        self.made_folders = _make_folders(folder)
+        self.path = folder / LOCK
+        while True:
+            self.handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            self._take()
+            if self._is_current():
+                break
+            os.close(self.handle)  # its last holder removed the file while we waited in line
+        os.ftruncate(self.handle, 0)
+        os.pwrite(self.handle, str(os.getpid()).encode(), 0)
+
+    def _take(self) -> None:
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                return  # a file system without locks
+            holder = os.pread(self.handle, 20, 0).decode(errors="replace") or "unknown"
+            os.close(self.handle)
+            raise ValueError(
+                f"the run folder {self.path.parent} is in use by another run (process {holder}): "
+                "wait for it, or choose another folder"
+            ) from None
+
+    def _is_current(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self.handle), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        """Let others in; what was made for the lock alone and stayed empty goes too."""
+        self.path.unlink(missing_ok=True)
+        os.close(self.handle)
+        for folder in self.made_folders:
+            try:
+                folder.rmdir()
+            except OSError:
+                return  # holds something now
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def _make_folders(folder: Path) -> list[Path]:
+    """Make the folder and its parents; returns those that were not there, innermost first."""
+    missing = []
+    for path in (folder, *folder.parents):
+        if path.exists():
+            break
+        missing.append(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return missing

@@ -1,0 +1,139 @@
+"""Checkpoints: whole or passed over, pruned, and never a lie about a full disk."""
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from saligraft.training import checkpoint
+
+TENSORS = {"weight": torch.arange(12.0).reshape(3, 4).t(), "count": torch.tensor(7)}
+
+
+@pytest.fixture
+def accelerator() -> Accelerator:
+    return Accelerator(cpu=True)
+
+
+def save(folder: Path, step: int, accelerator: Accelerator, **state: Any) -> Path:
+    return checkpoint.save(folder, step, {"step": step, **state}, TENSORS, {"losses": torch.rand(2)}, accelerator)
+
+
+def test_what_was_saved_comes_back_to_the_bit(tmp_path: Path, accelerator: Accelerator) -> None:
+    assert checkpoint.latest(tmp_path, accelerator) is None
+    path = save(tmp_path, 12, accelerator, loss=0.1 + 0.2)
+    found = checkpoint.latest(tmp_path, accelerator)
+    assert found is not None
+    assert found.path == path
+    assert found.state["loss"] == 0.1 + 0.2
+    assert found.shared().keys() == TENSORS.keys()
+    assert all(torch.equal(found.shared()[name], value) for name, value in TENSORS.items())
+    assert found.own(0)["losses"].shape == (2,)
+    assert sorted(file.suffix for file in path.iterdir()) == [".json", ".safetensors", ".safetensors"]
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def of_the_future(path: Path) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "words"),
+    [
+        ("shared.safetensors", flip, "shared.safetensors does not have the checksum"),
+        ("rank-0.safetensors", cut, "rank-0.safetensors does not have the checksum"),
+        ("shared.safetensors", Path.unlink, "shared.safetensors cannot be read"),
+        ("state.json", cut, "state.json cannot be read"),
+        ("state.json", Path.unlink, "state.json cannot be read"),
+        ("state.json", of_the_future, "state.json must have format 1, got 99"),
+    ],
+)
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
+    name: str, damage: Callable[[Path], None], words: str, tmp_path: Path, accelerator: Accelerator
+) -> None:
+    older, newer = (save(tmp_path, step, accelerator) for step in (9, 10))
+    damage(newer / name)
+    warnings: list[str] = []
+    found = checkpoint.latest(tmp_path, accelerator, warnings.append)
+    assert found is not None
+    assert found.path == older
+    (warning,) = warnings
+    assert warning.startswith(f"checkpoint {newer} is damaged and passed over: ")
+    assert words in warning
+    damage(older / name)
+    with pytest.raises(ValueError, match=r"all 2 checkpoints of .* are damaged"):
+        checkpoint.latest(tmp_path, accelerator, warnings.append)
+
+
+def test_a_half_written_checkpoint_is_none(tmp_path: Path, accelerator: Accelerator) -> None:
+    """What stands on disk at each moment of saving, as a kill would leave it."""
+    older = save(tmp_path, 1, accelerator)
+    newer = save(tmp_path, 2, accelerator)
+    partial = newer.rename(newer.with_name(f".{newer.name}.partial"))
+    for name in ("state.json", "shared.safetensors", "rank-0.safetensors"):
+        found = checkpoint.latest(tmp_path, accelerator, pytest.fail)
+        assert found is not None
+        assert found.path == older
+        (partial / name).unlink()
+    assert save(tmp_path, 2, accelerator) == newer
+    checkpoint.prune(tmp_path, keep=2)
+    assert sorted(path.name for path in older.parent.iterdir()) == ["step-00000001", "step-00000002"]
+
+
+@pytest.mark.parametrize("keep", [1, 3, 9])
+def test_old_checkpoints_are_pruned(keep: int, tmp_path: Path, accelerator: Accelerator) -> None:
+    for step in (99_999_998, 3, 100_000_001, 20, 7):  # more digits than the names are padded to
+        save(tmp_path, step, accelerator)
+    checkpoint.prune(tmp_path, keep)
+    steps = [int(path.name.removeprefix("step-")) for path in checkpoint.names(tmp_path)]
+    assert steps == [3, 7, 20, 99_999_998, 100_000_001][-keep:]
+
+
+def test_the_same_step_may_be_saved_again(tmp_path: Path, accelerator: Accelerator) -> None:
+    save(tmp_path, 5, accelerator, attempt=1)
+    save(tmp_path, 5, accelerator, attempt=2)
+    found = checkpoint.latest(tmp_path, accelerator)
+    assert found is not None
+    assert found.state["attempt"] == 2
+
+
+@pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="the system has no limit on file sizes")
+def test_a_full_disk_stops_the_run_with_one_line_and_the_last_good_checkpoint(tmp_path: Path) -> None:
+    """A limit on file sizes fails a write as a full disk does."""
+    recipe = ["--set", "data.options.size=16", "--set", "data.options.per_class=4", "--set", "data.pad=2"]
+    recipe += ["--set", "network.name=wrn-10-1", "--set", "training.batch_size=20", "--set", "training.epochs=3"]
+    program = (
+        "import resource, sys; from saligraft.cli import run; from saligraft.training import checkpoint\n"
+        "save = checkpoint.save\n"
+        "def limited(folder, step, *rest):\n"
+        "    if step == 4: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, resource.RLIM_INFINITY))\n"
+        "    return save(folder, step, *rest)\n"
+        "checkpoint.save = limited\n"
+        "sys.exit(run(sys.argv[1:]))"
+    )
+    arguments = ["train", "shapes-wrn-10-2", *recipe, "--out", str(tmp_path / "run")]
+    ended = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("saligraft: error: checkpoint ")
+    assert last.endswith("; the last good one is step-00000002")
+    assert "Traceback" not in ended.stderr
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000002"]
+    resumed = [sys.executable, "-m", "saligraft", "train", str(tmp_path / "run"), "--resume"]
+    assert subprocess.run(resumed, capture_output=True, check=False).returncode == 0

@@ -1,0 +1,42 @@
+"""Signals are noted, not died of; the handlers before are put back."""
+
+import signal
+import threading
+
+import pytest
+from accelerate import Accelerator
+
+from saligraft.training.stopping import SIGNALS, RunStopped, listening
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_is_noted_and_counts_as_shells_do(number: signal.Signals, code: int) -> None:
+    before = [signal.getsignal(each) for each in SIGNALS]
+    with listening() as request:
+        assert request.agreed(Accelerator(cpu=True), step=3) == 0
+        signal.raise_signal(number)
+        assert request.agreed(Accelerator(cpu=True), step=3) == number
+        assert RunStopped(number, None).exit_code == code
+    assert [signal.getsignal(each) for each in SIGNALS] == before
+
+
+def test_a_second_ctrl_c_does_not_wait() -> None:
+    with listening():
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_other_threads_leave_signals_alone() -> None:
+    handlers: list[object] = []
+
+    def train() -> None:
+        with listening() as request:
+            handlers.extend([signal.getsignal(signal.SIGTERM), request.number])
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert handlers == [before, 0]
