@@ -29,6 +29,21 @@ def test_length_and_classes() -> None:
     assert ImageData(**fields(masks=None, boxes=None)).masks is None
 
 
+def test_subset_and_take_cut_every_field_in_the_order_asked_for() -> None:
+    masks = torch.arange(4)[:, None, None] > torch.ones(8, 6)
+    images = torch.arange(4, dtype=torch.uint8)[:, None, None, None].expand(4, 3, 8, 6)
+    data = ImageData(**fields(images=images, masks=masks, boxes=torch.arange(16).view(4, 4)))
+    for some in (data.subset(torch.tensor([2, 1])), data.take(torch.tensor([2, 1]))):
+        assert some.images[:, 0, 0, 0].tolist() == [2, 1]
+        assert some.labels.tolist() == [1, 1]
+        assert some.classes == ("a", "b")
+        assert some.masks is not None
+        assert some.boxes is not None
+        assert some.masks.any(dim=2).any(dim=1).tolist() == [True, False]
+        assert some.boxes[:, 0].tolist() == [8, 4]
+    assert ImageData(**fields(masks=None, boxes=None)).subset(torch.tensor([0])).boxes is None
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [

@@ -27,12 +27,12 @@ class ImageData:
         if self.images.ndim != 4:
             raise ValueError(f"images must have shape (N,C,H,W), got {tuple(self.images.shape)}")
         count, channels, height, width = self.images.shape
-        _check_tensor("images", self.images, torch.uint8, (count, channels, height, width))
-        _check_tensor("labels", self.labels, torch.int64, (count,))
+        check_tensor("images", self.images, torch.uint8, (count, channels, height, width))
+        check_tensor("labels", self.labels, torch.int64, (count,))
         if self.masks is not None:
-            _check_tensor("masks", self.masks, torch.bool, (count, height, width))
+            check_tensor("masks", self.masks, torch.bool, (count, height, width))
         if self.boxes is not None:
-            _check_tensor("boxes", self.boxes, torch.int64, (count, 4))
+            check_tensor("boxes", self.boxes, torch.int64, (count, 4))
         check_statistics(self.mean, self.std, channels)
         check_labels(self.labels, len(self.classes))
 
@@ -74,7 +74,8 @@ def check_labels(labels: Tensor, classes: int) -> None:
         raise ValueError(f"labels must lie in [0, {classes}), got {int(labels.min())} to {int(labels.max())}")
 
 
-def _check_tensor(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def check_tensor(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    """A field of one type and shape."""
     if tensor.dtype != dtype:
         raise TypeError(f"{name} must be {dtype}, got {tensor.dtype}")
     if tuple(tensor.shape) != shape:

@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from saligraft.data.image_data import ImageData, check_labels, check_statistics
+from saligraft.data.image_data import ImageData, check_labels, check_statistics, check_tensor
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -26,6 +26,9 @@ class StreamedData(ABC):
     boxes: Tensor | None = None  # (N,4) int64: x0 y0 x1 y1 in the stored image, ends exclusive
 
     def __post_init__(self) -> None:
+        check_tensor("labels", self.labels, torch.int64, (len(self.labels),))
+        if self.boxes is not None:
+            check_tensor("boxes", self.boxes, torch.int64, (len(self.labels), 4))
         check_statistics(self.mean, self.std, self.image_shape[0])
         check_labels(self.labels, len(self.classes))
 
