@@ -107,15 +107,30 @@ def test_trackers_get_settings_and_every_epoch(
     assert closed == ("close",)
 
 
+LAUNCHERS = {
+    "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
+    # --multi_gpu, on the CPU too: --cpu alone starts one process, whatever --num_processes says
+    "accelerate": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"],
+}
+
+
+def launch(launcher: str, folder: Path, *arguments: str) -> str:
+    """Train by a launcher's two processes; returns what they wrote to stderr."""
+    command = [sys.executable, "-m", *LAUNCHERS[launcher], "-m", "saligraft", "train", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
 @pytest.mark.slow
 def test_launched_processes_are_one_run(tiny_recipe: Recipe, tmp_path: Path) -> None:
     (tmp_path / "r.toml").write_text(dump_recipe(tiny_recipe))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", "saligraft", "train", "r.toml", "--set", "method.name=saliency-grafting", "--out", "run"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "Warning" not in done.stderr
+    settings = ["r.toml", "--set", "method.name=saliency-grafting", "--set", "training.ema_decay=0.5"]
+    assert "Warning" not in launch("torchrun", tmp_path, *settings, "--out", "run")
+    launch("accelerate", tmp_path, *settings, "--out", "same")
+    for name in ("metrics.jsonl", "result.json", "model.safetensors"):
+        assert (tmp_path / "same" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
     machine = json.loads((tmp_path / "run" / "timing.jsonl").read_text().splitlines()[0])["machine"]
