@@ -39,6 +39,17 @@ def test_own_files_after_images(tmp_path: Path) -> None:
     assert sum(name in page.text for name in ("cat", "dog", "owl")) >= 2
 
 
+def test_a_folder_per_class_as_data(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for number in range(5):
+            Image.effect_noise((60, 40), 80).convert("RGB").save(tmp_path / "pets" / name / f"{number}.png")
+    arguments = ("--network", "wrn-10-1", "--rows", "1", "--size", "32", "--method", "mixup")
+    assert show(tmp_path / "out", "--data", f"folder:{tmp_path / 'pets'}", *arguments) == 0
+    page = assert_self_contained((tmp_path / "out" / "gallery.html").read_text(encoding="utf-8"))
+    assert "2 of folder:pets, 32×32 pixels" in page.text  # one of each class is for testing
+
+
 def test_another_method_without_saliency(tmp_path: Path) -> None:
     assert show(tmp_path, "--method", "mixup", "--network", "wrn-10-1", "--rows", "2") == 0
     page = assert_self_contained((tmp_path / "gallery.html").read_text(encoding="utf-8"))
@@ -100,6 +111,8 @@ def test_some_methods_on_own_files(tmp_path: Path) -> None:
         (["--rows", "0"], "--rows must be >= 1, got 0"),
         (["--images", "nowhere.png", "nothing.png"], "not found: nowhere.png"),
         (["--images", "a.png", "--data", "shapes"], "not both"),
+        (["--root", "nowhere"], "--root must be left out without --data"),
+        (["--data", "shapes", "--root", "nowhere"], "root must be None for shapes"),
         (["--run", "nowhere"], "run must be the folder of a finished run"),
         (["--network", "wrn-10-1", "--run", "x"], "not both"),
         (["--network", "nonsense"], "unknown network"),

@@ -21,7 +21,10 @@ def show(
     images: Annotated[
         list[Path] | None, typer.Option(metavar="FILE...", help="The same, as an option: --images a.jpg b.png")
     ] = None,
-    data: Annotated[str | None, typer.Option(help="A data set of `saligraft list data`; shapes unless said.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="A data set of `saligraft list data`, or folder:PATH.", show_default="shapes")
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Where the files of --data are, if not where it looks.")] = None,
     method: Annotated[str | None, typer.Option(help="A method that mixes batches.", show_default=METHOD)] = None,
     methods: Annotated[
         str | None, typer.Option(help="Several on the same pairs: all, or names with commas between them.")
@@ -61,6 +64,8 @@ def show(
 
     own = [*(images or []), *(files or [])]
     _not_both({"image files": own[0] if own else None, "--data": data})
+    if data is None:
+        _left_out({"--root": root}, "without --data")
     _not_both({"--network": network, "--run": run})
     _at_least_one({"--rows": rows, "--size": size})
     if methods is None:
@@ -70,7 +75,7 @@ def show(
         given = {"--method": method, "--grid": grid, "--temperature": temperature}
         _left_out(given, "with --methods, which shows each by its defaults")
         write = comparison_writer(methods, pictures)
-    pool = _pool(own, data or "shapes", size, seed)
+    pool = _own_images(own, size, seed) if own else _test_images(data or "shapes", root, size, seed)
     lens = _lens(network, run, pool, out, seed)
     for path in write(Scene(pool=pool, lens=lens, out=out, rows=rows, seed=seed)):
         print(path)
@@ -113,23 +118,26 @@ def build_method(name: str, grid: int | None, temperature: float | None) -> "Mix
     return mixer
 
 
-def _pool(files: list[Path], data: str, size: int | None, seed: int) -> "ImageData":
-    """The images that pairs are drawn from: the user's files, or test images of a data set."""
-    import inspect
-
-    from saligraft.checks import one_of
-    from saligraft.data import DATASETS, load
+def _own_images(files: list[Path], size: int | None, seed: int) -> "ImageData":
+    """The user's files, as pairs are drawn from them."""
     from saligraft.experiments.show import POOL, choose, read_images
 
-    if files:
-        return choose(read_images(files, size or SIZE_OF_FILES), POOL, seed)
-    one_of("data set", data, tuple(DATASETS))
-    wanted = {"size": size, "per_class": -(-POOL // FEWEST_CLASSES)}  # render no more than the pairs are drawn from
-    accepted = inspect.signature(DATASETS[data]).parameters
+    return choose(read_images(files, size or SIZE_OF_FILES), POOL, seed)
+
+
+def _test_images(data: str, root: Path | None, size: int | None, seed: int) -> "ImageData":
+    """Test images of a data set, as pairs are drawn from them."""
+    import inspect
+
+    from saligraft.data import DATASETS, load, resolve
+    from saligraft.experiments.show import POOL, choose
+
+    accepted = inspect.signature(DATASETS[resolve(data, root)[0]]).parameters
     if size is not None and "size" not in accepted:
         raise ValueError(f"--size must be left out for {data}, whose images have a size of their own, got {size}")
+    wanted = {"size": size, "per_class": -(-POOL // FEWEST_CLASSES)}  # render no more than the pairs are drawn from
     options: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None and name in accepted}
-    return choose(load(data, split="test", **options), POOL, seed)
+    return choose(load(data, split="test", root=root, **options), POOL, seed)
 
 
 def _lens(network: str | None, run: Path | None, pool: "ImageData", out: Path, seed: int) -> "Lens":
