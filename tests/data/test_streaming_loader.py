@@ -36,6 +36,8 @@ class Noise(StreamedData):
             raise ValueError("bird.jpg is truncated")
         if index == 3 and self.behaviour == "bug":
             raise KeyError("bug")
+        if index == 3 and self.behaviour == "dies":
+            os.kill(os.getpid(), signal.SIGBUS)
         start = draws.randrange(1000) if draws else 0
         return (torch.arange(24).view(2, 3, 4) + start + index).to(torch.uint8), (start, index)
 
@@ -168,6 +170,13 @@ def test_a_killed_worker_is_named_and_the_next_iteration_has_new_ones() -> None:
     with pytest.raises(ChildProcessError, match=words):
         list(batches)
     assert len(list(loader)) == len(loader)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_while_its_batch_is_awaited_is_named() -> None:
+    batches = StreamingLoader(make_data(behaviour="dies"), batch_size=4, train=False, workers=1).batches()
+    with pytest.raises(ChildProcessError, match=r"^data worker 0 \(pid \d+\) died: killed by SIGBUS, as when shared"):
+        next(batches)
 
 
 def test_an_iteration_cut_short_leaves_nothing_to_the_next_and_cannot_go_on() -> None:

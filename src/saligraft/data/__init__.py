@@ -1,4 +1,4 @@
-"""Data sets, and the loader that crops and flips them as whole batches on the device."""
+"""Data sets by name, and the loaders that make batches of them: from memory, or from files by workers."""
 
 import inspect
 from collections.abc import Callable

@@ -42,16 +42,10 @@ def cub(
     for table in (labels, splits, boxes):
         table.check_same_keys(files)
     wanted = [key for key in files.rows if splits.choice(key, ("0", "1")) == (split == "train")]
-    places = list(classes.rows)
     names = [files.rows[key][0] for key in wanted]
-    label = torch.tensor([labels.choice(key, places) for key in wanted], dtype=torch.int64)
-    for key, name in zip(wanted, names, strict=True):
-        folder = classes.rows[labels.rows[key][0]][0]
-        if Path(name).parts[:-1] != (folder,):
-            raise ValueError(f"{labels.path} must agree with images.txt, got class {folder} for {name}")
     return ImageFiles(
         name="cub",
-        labels=label,
+        labels=torch.tensor([_label(key, classes, labels, files) for key in wanted], dtype=torch.int64),
         classes=tuple(_in_words(name) for (name,) in classes.rows.values()),
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,
@@ -99,6 +93,15 @@ class _Table:
         if not all(map(math.isfinite, values)):
             raise ValueError(f"{self.path} must hold numbers for {key}, got {' '.join(self.rows[key])!r}")
         return values
+
+
+def _label(key: str, classes: _Table, labels: _Table, files: _Table) -> int:
+    """An image's class, which its folder must confirm."""
+    label = labels.choice(key, list(classes.rows))
+    folder, name = classes.rows[labels.rows[key][0]][0], files.rows[key][0]
+    if Path(name).parent != Path(folder):
+        raise ValueError(f"{labels.path} must agree with images.txt, got class {folder} for {name}")
+    return label
 
 
 def _base(root: Path) -> Path:

@@ -48,7 +48,7 @@ class DataSection(Section):
     options: dict[str, Any] = {}
     """Options of the data set, such as size and per_class of `shapes`; what is not given gets its default."""
     pad: CountOrZero = 4
-    """Pixels of padding that the random crop may take in, on each side."""
+    """Pixels of padding that the random crop of images in memory may take in, on each side."""
     flip: bool = True
     """Mirror training images at random."""
     workers: CountOrZero = 0
