@@ -16,8 +16,10 @@ from torch import Tensor, nn
 import saligraft as sg
 from saligraft.data import ImageData
 from saligraft.methods.saliency_grafting import GraftDraws
+from saligraft.saliency.sources import FeatureMap
 from saligraft.training import evaluate, make_recipe
 from saligraft.training.accelerator import make_accelerator
+from saligraft.training.compiled import compile_passes
 from saligraft.training.setup import labelled_images, make_loader
 
 HALF, CLASSES, GRID = 4, 5, 2
@@ -51,12 +53,19 @@ def joined_batch() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return images, labels, partner, torch.rand(2 * HALF, GRID, GRID, generator=stream) < 0.7
 
 
-def gradients(model: nn.Module, accelerator: Any, part: slice) -> tuple[list[Tensor], float]:
-    """Gradients of one grafting step on a part of the joined batch, and how much was grafted."""
+def gradients(
+    model: nn.Module, accelerator: Any, part: slice = slice(None), *, compiled: bool = False
+) -> tuple[list[Tensor], float]:
+    """Gradients of the second of two like grafting steps on a part of the joined batch, and how much was grafted."""
     images, labels, partner, chosen = joined_batch()
     PINNED.append(GraftDraws(partner[part] - (part.start or 0), GRID, chosen[part]))
-    out = sg.GraftingStep(model, Pinned(temperature=1.0, grids=(GRID,)))(images[part], labels[part])
-    accelerator.backward(out.loss)
+    source = FeatureMap(model)
+    called = compile_passes(model, source, (3, 8, 8), backend="aot_eager") if compiled else model
+    step = sg.GraftingStep(called, Pinned(temperature=1.0, grids=(GRID,)), saliency_source=source)
+    for _ in range(2):
+        model.zero_grad()
+        out = step(images[part], labels[part])
+        accelerator.backward(out.loss)
     assert out.mixed is not None
     return [parameter.grad for parameter in model.parameters()], float(out.mixed.mask.double().mean())
 
@@ -99,8 +108,10 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
     accelerator = make_accelerator(make_recipe({}))
     assert accelerator.num_processes == 2
     model = accelerator.prepare(group_norm_network())
-    own, _ = gradients(model, accelerator, slice(HALF * rank, HALF * (rank + 1)))
-    torch.save(own, Path(folder) / f"{rank}.pt")
+    half = slice(HALF * rank, HALF * (rank + 1))
+    for compiled in (False, True):
+        own, _ = gradients(model, accelerator, half, compiled=compiled)
+        torch.save(own, Path(folder) / f"{rank}-{compiled}.pt")
     (Path(folder) / f"{rank}.json").write_text(json.dumps(shown_and_scored(accelerator)))
     accelerator.wait_for_everyone()  # a process that leaves first may break the other's connection
     torch.distributed.destroy_process_group()
@@ -118,11 +129,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_mean_gradient_is_that_of_one_process_on_the_joined_batch(folder: Path) -> None:
-    expected, grafted = gradients(group_norm_network(), make_accelerator(make_recipe({})), slice(None))
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_mean_gradient_is_that_of_one_process_on_the_joined_batch(folder: Path, compiled: bool) -> None:
+    expected, grafted = gradients(group_norm_network(), make_accelerator(make_recipe({})))
     assert 0.1 < grafted < 0.9
     for rank in (0, 1):
-        own = torch.load(folder / f"{rank}.pt", weights_only=True)
+        own = torch.load(folder / f"{rank}-{compiled}.pt", weights_only=True)
         for ours, theirs in zip(own, expected, strict=True):
             assert theirs.abs().max() > 0
             torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-12)

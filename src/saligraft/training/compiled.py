@@ -18,6 +18,8 @@ def compile_passes(
     the feature map run the network by hooks that compiled code does not keep, and so uncompiled.
     """
     if isinstance(source, FeatureMap):
+        # Under DDP both passes share the code of the network's own frames: with the hook and without are to be two.
+        torch._dynamo.config.skip_nnmodule_hook_guards = False
         _find_layer(source, image_shape)
         source.capture.compile(backend=backend, dynamic=False)
     # A graph for each image size: one for any size would round otherwise in a run that is resumed in a later phase.
@@ -26,7 +28,7 @@ def compile_passes(
 
 def _find_layer(source: FeatureMap, image_shape: tuple[int, int, int]) -> None:
     """Let the capture make its first pass, never compiled, now: the first step, of a resumed run too, then is."""
-    device = next(source.network.parameters()).device
-    images = torch.rand((2, *image_shape), generator=torch.Generator().manual_seed(0)).to(device)
+    weight = next(source.network.parameters())
+    images = torch.rand((2, *image_shape), generator=torch.Generator().manual_seed(0)).to(weight)
     with torch.no_grad(), without_trace(source.network, images, "eval"):
         source.capture(images)
