@@ -171,7 +171,7 @@ def test_of_processes_that_come_at_once_one_fetches(served: bytes, tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("imagenet", "imagenet cannot be downloaded: its terms .* put its folders train and val"),
+        ("imagenet", "imagenet cannot be downloaded: its terms .* put its folders train and val, .* into .*x$"),
         ("shapes", "shapes has nothing to download; valid: cifar100, cifar10,"),
         ("folder:/pictures", "folder:/pictures has nothing to download"),
     ],

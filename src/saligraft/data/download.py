@@ -96,8 +96,8 @@ def download(name: str, root: str | Path | None = None) -> Path:
 
     The archive stays beside the folder it becomes. One that was put there by hand is used in place of a download.
     """
-    source = _source(name)
     place = default_root(name.removesuffix("-v0.02")) if root is None else Path(root).expanduser()
+    source = _source(name, place)
     if _is_there(source, place):
         return place
     place.mkdir(parents=True, exist_ok=True)
@@ -111,11 +111,11 @@ def download(name: str, root: str | Path | None = None) -> Path:
     return place
 
 
-def _source(name: str) -> Source:
+def _source(name: str, root: Path) -> Source:
     if name == "imagenet":
         raise ValueError(
             "imagenet cannot be downloaded: its terms ask each user to register at https://image-net.org; put its "
-            "folders train and val, each with a folder per class (n01440764 ...), into the folder given as root"
+            f"folders train and val, each with a folder per class (n01440764 ...), into {root}"
         )
     if name not in SOURCES:
         raise ValueError(f"{name} has nothing to download; valid: {', '.join(SOURCES)}")
