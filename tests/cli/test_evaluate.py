@@ -1,4 +1,4 @@
-"""`saligraft evaluate` prints a run's final numbers."""
+"""`saligraft evaluate` prints a run's final numbers, and those under occlusion."""
 
 import json
 from pathlib import Path
@@ -27,6 +27,18 @@ def test_the_final_numbers_are_printed(tmp_path: Path, capsys: pytest.CaptureFix
 
     assert run(["evaluate", str(tmp_path / "run"), "--set", "data.options.seed=1"]) == 0
     assert capsys.readouterr().out != shown
+
+    assert run(["evaluate", str(tmp_path / "run"), "--occlude", "12.5", "--occlude", "25", "--occlude", "12.5"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split("  ")[0] == "hidden"
+    assert [row.split()[:3] for row in rows] == [["0", "%", "0/64"], ["12.5", "%", "8/64"], ["25", "%", "16/64"]]
+    assert f"{result['top1_error']['final']:.2f} %" in rows[0]
+    assert len({len(row) for row in (head, *rows)}) == 1
+
+    assert run(["evaluate", str(tmp_path / "run"), "--occlude", "101"]) == 2
+    assert "--occlude must lie in [0, 100], got 101" in capsys.readouterr().err
+    assert run(["evaluate", str(tmp_path / "run"), "--reference", str(tmp_path / "run")]) == 2
+    assert "--reference says what --occlude hides, which is not given" in capsys.readouterr().err
 
     (tmp_path / "run" / "model.safetensors").unlink()
     assert run(["evaluate", str(tmp_path / "run")]) == 2
