@@ -81,7 +81,7 @@ def test_it_fits_a_narrow_terminal() -> None:
     assert " ".join(lines[2].split()) == "16 to 100 448 224×192 243,015 896 20% unknown 1 d 10 h"
     assert " ".join(lines[3].split()) == "100 tests 2,500 33 min 20 s"
     assert "time to the end:  1 d 13 h" in lines
-    assert "measured on:      cpu (x86_64), 2 processes, 1 thread" in lines
+    assert "measured on:      cpu (x86_64), 2 processes, 1 thread each" in lines
     assert "checkpoint:       306.0 MB; the newest 2 are kept" in lines
 
 

@@ -100,10 +100,13 @@ def _cells(stretch: Stretch) -> tuple[str, ...]:
 
 
 def _machine(facts: dict[str, Any]) -> str:
-    counts = {"process": facts["processes"], "thread": facts["threads"] if facts["device"] == "cpu" else 0}
-    plural = {"process": "processes", "thread": "threads"}
-    parts = [f"{count} {name if count == 1 else plural[name]}" for name, count in counts.items() if count]
-    return ", ".join([f"{facts['device']} ({facts['device_name']})", *parts])
+    processes, threads = facts["processes"], facts["threads"]
+    parts = [f"{facts['device']} ({facts['device_name']})"]
+    if processes > 1:
+        parts.append(f"{processes} processes")
+    if facts["device"] == "cpu":
+        parts.append(f"{threads} thread{'s' * (threads > 1)}{' each' * (processes > 1)}")
+    return ", ".join(parts)
 
 
 def duration(seconds: float) -> str:
