@@ -95,3 +95,9 @@ def test_what_a_killed_process_left_does_not_stay(tmp_path: Path) -> None:
     (tmp_path / ".target.unpacking" / "set" / "old.txt").touch()
     unpack(make(tmp_path / "x.zip", FILES), tmp_path / "target", "set")
     assert files_under(tmp_path / "target").keys() == {"a.txt", "deep/b.txt"}
+
+
+def test_a_python_that_cannot_refuse_names_unpacks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(tarfile, "data_filter")
+    with pytest.raises(ImportError, match=r"needs Python 3\.11\.4"):
+        unpack(make(tmp_path / "x.tgz", FILES), tmp_path / "target", "set")

@@ -16,6 +16,8 @@ def unpack(archive: Path, folder: Path, inside: str | None = None) -> None:
 
     Names that lead out of the folder, links out of it, and devices are refused.
     """
+    if not hasattr(tarfile, "data_filter"):
+        raise ImportError("unpacking archives safely needs Python 3.11.4 or later")
     aside = folder.with_name(f".{folder.name}.unpacking")
     shutil.rmtree(aside, ignore_errors=True)  # what a killed process left behind
     aside.mkdir(parents=True)
