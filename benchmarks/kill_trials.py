@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -76,18 +77,20 @@ class Trial:
     identical: bool
 
 
-def run_trial(number: int, kind: Kind, folder: Path, images: Path, draws: random.Random) -> Trial:
+def run_trial(number: int, kind: Kind, folder: Path, draws: random.Random, most_kills: int) -> Trial:
     """Kill, resume and compare; the reference is made on the first trial of its kind."""
+    images = folder / "images"
     reference, seconds = _reference(kind, folder, images)
     out = folder / f"trial-{number}"
     command = kind.command(images, out)
     kills: list[str] = []
-    for _ in range(draws.randint(1, MOST_KILLS)):
+    for _ in range(draws.randint(1, most_kills)):
         if not _killed(command, out, delay=draws.uniform(0, seconds)):
             break
         kills.append(_standing(out))
     if not kills:  # it was quicker than the reference
-        return run_trial(number, kind, folder, images, draws)
+        shutil.rmtree(out)
+        return run_trial(number, kind, folder, draws, most_kills)
     _run(command, out.with_suffix(".log"))
     same = all((out / name).read_bytes() == (reference / name).read_bytes() for name in COMPARED)
     return Trial(number, kind.name, kills, same)
@@ -149,7 +152,7 @@ def _standing(out: Path) -> str:
 
 def make_images(folder: Path) -> Path:
     """Class folders of PNG files, for the kinds that stream."""
-    from torchvision.io import write_png
+    from PIL import Image
 
     from saligraft.data import ImageData, load
 
@@ -158,21 +161,20 @@ def make_images(folder: Path) -> Path:
     for number, (image, label) in enumerate(zip(data.images, data.labels.tolist(), strict=True)):
         place = folder / data.classes[label]
         place.mkdir(parents=True, exist_ok=True)
-        write_png(image, str(place / f"{number:03d}.png"))
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(place / f"{number:03d}.png")
     return folder
 
 
-def run_trials(folder: Path, trials: int, seed: int) -> Iterator[Trial]:
+def run_trials(folder: Path, trials: int, seed: int, most_kills: int = MOST_KILLS) -> Iterator[Trial]:
     """Trials of all kinds in turn; those that stand in the folder are not run again."""
     folder.mkdir(parents=True, exist_ok=True)
-    images = folder / "images"
-    if not images.exists():
-        make_images(images)
+    if not (folder / "images").exists():
+        make_images(folder / "images")
     for number in range(trials):
         saved = folder / f"trial-{number}.json"
         if not saved.exists():
             draws = random.Random(f"{seed} {number}")
-            trial = run_trial(number, KINDS[number % len(KINDS)], folder, images, draws)
+            trial = run_trial(number, KINDS[number % len(KINDS)], folder, draws, most_kills)
             saved.write_text(json.dumps(asdict(trial)))
         yield Trial(**json.loads(saved.read_text()))
 

@@ -40,6 +40,9 @@ class Loader(Protocol):
 
     def __iter__(self) -> Iterator[Batch]: ...
 
+    def close(self) -> None:
+        """Let worker processes go, if there are any; a later iteration starts new ones."""
+
 
 def normalisation(
     mean: tuple[float, ...], std: tuple[float, ...], device: torch.device | str = "cpu"

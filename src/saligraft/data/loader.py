@@ -103,6 +103,9 @@ class InMemoryLoader:
                 images = crop_and_flip(images, geometry)
             yield Batch(images, self._labels[index], index, geometry)
 
+    def close(self) -> None:
+        """Nothing to let go: no process works for this loader."""
+
     def _geometry(self, index: Tensor) -> Tensor:
         """Top, left, flipped (B,3) of these samples in this epoch."""
         if not self.order.train:

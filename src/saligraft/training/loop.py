@@ -109,6 +109,8 @@ class Run:
             raise DivergenceError(f"{error}; {self._last_good()}") from error
         finally:
             self.reporter.close()
+            timeline.close_stages_before(timeline.epochs)
+            session.test_loader.close()
             for tracker in accelerator.trackers:
                 tracker.finish()
 
@@ -123,6 +125,7 @@ class Run:
             self.folder.add_epoch(line, times)
         session.accelerator.log(line._asdict(), step=line.epoch)
         self.reporter.epoch(line, times)
+        session.timeline.close_stages_before(position.epoch)
         is_last = position.epoch == session.timeline.epochs
         if is_last or position.epoch % session.recipe.training.checkpoint_epochs == 0:
             self._save()

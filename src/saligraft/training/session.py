@@ -43,6 +43,13 @@ class Timeline:
     def stage(self, epoch: int) -> Stage:
         return [stage for stage in self.stages if stage.first_epoch <= epoch][-1]
 
+    def close_stages_before(self, epoch: int) -> None:
+        """Let go of the worker processes of stages that are over; after the last epoch, of all."""
+        current = self.stage(epoch) if epoch < self.epochs else None
+        for stage in self.stages:
+            if stage is not current and stage.first_epoch <= epoch:
+                stage.loader.close()
+
     def first_batch(self, epoch: int) -> int:
         """The number of batches in all epochs before this one."""
         return sum(self.stage(before).batches for before in range(epoch))

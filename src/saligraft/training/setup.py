@@ -119,8 +119,11 @@ def check_method(recipe: Recipe, network: nn.Module, data: Split) -> None:
     images = torch.rand((2, *data.image_shape), generator=torch.Generator().manual_seed(0))
     labels = torch.zeros(2, dtype=torch.int64)
     saliency = torch.ones(2, 4, 4)
+    normalization = Normalization(data.mean, data.std)
+    if recipe.method.saliency.name is not None:  # a source may not suit the network, as CAM not every head
+        recipe.method.saliency.build(network, normalization)(images, labels)
     with torch.random.fork_rng():
-        for method in _single_methods(recipe.method.build(Normalization(data.mean, data.std))):
+        for method in _single_methods(recipe.method.build(normalization)):
             if isinstance(method, BatchMixer):
                 method(images, labels, saliency if method.needs_saliency else None)
             elif isinstance(method, ImageTransform):
