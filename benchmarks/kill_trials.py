@@ -3,15 +3,17 @@
     python benchmarks/kill_trials.py                        # 20 trials; the table goes to runs/kill_trials/table.md
     python benchmarks/kill_trials.py --trials 3 --seed 1
 
-Each kind of run is first trained once without a kill. A trial then trains it anew, kills the whole process group up to
+Each kind of run is first trained once without a kill. A trial then trains it anew, kills it and all its processes up to
 three times at moments drawn uniformly over the run's time, resuming after each, and lets the last one end. The files
 that depend on the recipe alone must be those of the run never killed. Checkpoints are written every third step, so
 that many kills fall on one that is half written. Finished trials are saved; the script goes on where it was stopped.
+For Linux, whose /proc tells a run's processes.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -97,16 +99,14 @@ def run_trial(number: int, kind: Kind, folder: Path, draws: random.Random, most_
 
 
 def _reference(kind: Kind, folder: Path, images: Path) -> tuple[Path, float]:
-    """The folder of the run never killed, and its seconds from its recipe on, which come after all imports."""
+    """The folder of the run never killed, and its seconds from its first file to its last, without imports."""
     out = folder / f"reference-{KINDS.index(kind)}"
     times = out.with_suffix(".json")
     if not times.exists():
-        began = time.time()
         _run(kind.command(images, out), out.with_suffix(".log"))
-        ended = time.time()
-        begun = (out / "recipe.toml").stat().st_mtime
-        times.write_text(json.dumps({"start": begun - began, "run": ended - begun}))
-    return out, json.loads(times.read_text())["run"]
+        begun, ended = ((out / name).stat().st_mtime for name in ("recipe.toml", "report.html"))
+        times.write_text(json.dumps(ended - begun))
+    return out, json.loads(times.read_text())
 
 
 def _environment() -> dict[str, str]:
@@ -119,21 +119,38 @@ def _run(command: list[str], log: Path) -> None:
 
 
 def _killed(command: list[str], out: Path, delay: float) -> bool:
-    """Start the run, and kill it and all its processes that long after it began or went on; False if it ended first."""
+    """Start the run, and kill it that long after it began or went on; False if by then its last file was written."""
     before = _changed(out)
     with out.with_suffix(".log").open("a") as log:
-        process = subprocess.Popen(command, env=_environment(), stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(command, env=_environment(), stdout=log, stderr=log)
         while process.poll() is None and _changed(out) == before:
             time.sleep(0.01)
         try:
             process.wait(delay)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            _kill_all(process.pid)
             process.wait()
-            return True
-    if process.returncode:
+            return not (out / "report.html").exists()
+    if process.returncode:  # it ended by itself
         raise RuntimeError(f"the run ended with code {process.returncode}: see {out.with_suffix('.log')}")
     return False
+
+
+def _kill_all(pid: int) -> None:
+    """SIGKILL for a process and all that descend from it; launched ones have process groups of their own."""
+    family = list(_family(pid))
+    for member in family:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(member, signal.SIGKILL)
+    while any(Path(f"/proc/{member}").exists() for member in family if member != pid):
+        time.sleep(0.01)
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in thread.read_text().split():
+            yield from _family(int(child))
 
 
 def _changed(out: Path) -> float:

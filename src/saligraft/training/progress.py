@@ -59,6 +59,7 @@ class PlainReporter:
         self.epochs, self.batches, self.done = epochs, batches, done[1]
         self.began, self.done_before = time.perf_counter(), done[1]
         going_on = f", going on after batch {done[1]} in epoch {done[0] + 1}" if done != (0, 0) else ""
+        going_on = ", all of them done" if done[0] == epochs else going_on
         print(f"{title}: {epochs} epochs, {batches} batches{going_on}", file=self.stream, flush=True)
 
     def step(self) -> None:
