@@ -153,7 +153,9 @@ def _print_result(summary: dict[str, dict[str, float]], folder: Path) -> None:
 def _print_plan(recipe: "Recipe") -> None:
     from saligraft.training.plan import plan, print_plan
 
-    print_plan(plan(recipe))
+    measured = plan(recipe)
+    if _ends_as_first():
+        print_plan(measured)
 
 
 def _download(name: str, root: str | None) -> None:

@@ -47,8 +47,7 @@ def capture(session: Session, position: Position) -> Captured:
     own = _buffers(network, NETWORK)
     if average is not None:
         for name, value in average.state_dict().items():
-            is_weight = NETWORK + name.removeprefix("module.") in shared  # torch's name for what it averages
-            (shared if is_weight else own)[AVERAGE + name] = value
+            (shared if NETWORK + name in shared else own)[AVERAGE + name] = value
     optimizer = session.optimizer.state_dict()["state"]
     for index, entry in optimizer.items():
         shared.update({f"{OPTIMIZER}{index}.{name}": value for name, value in entry.items() if torch.is_tensor(value)})
