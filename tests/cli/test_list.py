@@ -1,5 +1,6 @@
 """`saligraft list` shows what the dictionaries hold."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ NAMES = {
     "saliency": SALIENCY_SOURCES,
     "networks": NETWORKS,
     "data": DATASETS,
-    "recipes": bundled_recipes(),
+    "recipes": ["shapes-wrn-10-2", "shapes-pyramidnet-20-24"],
     "schedules": SCHEDULES,
     "settings": [
         "seed",
@@ -37,6 +38,15 @@ def test_each_topic_shows_all_its_names(topic: str, capsys: pytest.CaptureFixtur
     shown = capsys.readouterr().out
     for name in NAMES[topic]:
         assert f" {name} " in shown
+
+
+def test_the_recipes_are_all_there_each_under_its_protocol(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", "recipes"]) == 0
+    shown, base = set(), ""
+    for name, ending in re.findall(r"^ (?:(\S+)|  (-\S+)) ", capsys.readouterr().out, flags=re.MULTILINE):
+        base = name or base
+        shown.add(base + ending)
+    assert shown >= bundled_recipes().keys()
 
 
 def test_without_a_topic_all_but_the_settings_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -146,10 +146,27 @@ def _data() -> "Table":
     return _rows("Data sets", ((name, _first_sentence(load)) for name, load in DATASETS.items()))
 
 
-def _recipes() -> "Table":
-    from saligraft.training import bundled_recipes, load_recipe
+PLAIN = "plain training"  # how the title of a protocol's own recipe ends
 
-    return _rows("Recipes", ((name, load_recipe(name).title) for name in bundled_recipes()))
+
+def _recipes() -> "Table":
+    """Protocols, and under each the methods that it has a recipe for."""
+    from saligraft.training.recipe_file import bundled_titles
+
+    titles = bundled_titles()
+    bases = {name: title.removesuffix(PLAIN) for name, title in titles.items() if title.endswith(PLAIN)}
+    under: dict[str, list[str]] = {base: [] for base in bases}
+    for name in titles.keys() - bases.keys():
+        under[max((base for base in bases if name.startswith(f"{base}-")), key=len)].append(name)
+    table = _table("Recipes", "name", "what it is")
+    for base, stem in bases.items():
+        table.add_section()
+        table.add_row(base, titles[base])
+        for name in sorted(under[base]):
+            table.add_row(f"  {name.removeprefix(base)}", titles[name].removeprefix(stem))
+    table.caption = "Indented names are endings: saligraft train shapes-wrn-10-2-saliency-grafting"
+    table.caption_justify = "left"
+    return table
 
 
 def _schedules() -> "Table":

@@ -25,9 +25,10 @@ _SAMPLES_PER_BLOCK = 1 << 17  # rendered at once: few enough for the processor's
 
 
 def shapes(*, split: str = "train", size: int | Sequence[int] = 32, per_class: int = 100, seed: int = 0) -> ImageData:
-    """Render one split; image i shows class i % 10 and depends on (seed, split, i, size) alone.
+    """Ten classes of outlines, rendered here with the true mask and box of each; needs no files.
 
-    So a smaller `per_class` gives the first images of a larger one, and train and test are streams of their own.
+    Image i shows class i % 10 and depends on (seed, split, i, size) alone, so that a smaller `per_class` gives the
+    first images of a larger one, and train and test are streams of their own.
     `size` is one side or (height, width), both at least 16; the same seed shows the same scenes at every square size.
     The mask holds the pixels of which at least half shows the object: what is hidden by clutter does not count, and
     the box encloses what is visible. No mask is empty.
