@@ -37,7 +37,7 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["train"], "RECIPE"),
         (["train", "shapes-wrn-10-2", "--sede", "1"], "--sede"),
         (["train", "shapes-wrn-10-2", "--seed", "one"], "--seed"),
-        (["train", "nowhere.toml"], "bundled recipes: shapes-"),
+        (["train", "nowhere.toml"], "bundled recipe 'nowhere.toml'; all "),
         (
             ["train", "shapes-wrn-10-2", "--set", "training.epochs=soon"],
             "training.epochs must be a valid integer, got 'soon'",

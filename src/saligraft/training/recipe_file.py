@@ -4,6 +4,7 @@ A recipe may open with `extends = "NAME"`, a bundled recipe or a file beside it,
 """
 
 import datetime
+import difflib
 import json
 import math
 import re
@@ -18,6 +19,7 @@ from saligraft.training.recipe import Recipe, make_recipe
 Table = dict[str, Any]
 EXTENDS = "extends"
 SUFFIX = ".toml"
+_UNTRUE_OF_OTHERS = ("title", "paper")  # what a recipe says of itself
 
 
 def bundled_recipes() -> dict[str, Path]:
@@ -37,11 +39,19 @@ def load_recipe(path_or_name: str | Path, overrides: Iterable[str] = (), seed: i
     table = _read_with_bases(file, seen=())
     settings = [parse_override(override) for override in overrides]
     # Names first: a new name empties what the old name's options meant, whatever the order of writing.
+    changed: Table = {}
     for setting in sorted(settings, key=_after_names):
+        changed = merge(changed, setting)
         table = merge(table, setting)
+    table |= {name: changed.get(name, "") for name in _UNTRUE_OF_OTHERS if _is_another(changed)}
     if seed is not None:
         table["seed"] = seed
     return make_recipe(table, origin=str(path_or_name))
+
+
+def _is_another(changed: Mapping[str, Any]) -> bool:
+    """Whether other data, another network or another method is trained than the recipe's title says."""
+    return "method" in changed or any("name" in changed.get(section, {}) for section in ("data", "network"))
 
 
 def find_recipe(path_or_name: str | Path) -> Path:
@@ -52,8 +62,10 @@ def find_recipe(path_or_name: str | Path) -> Path:
     bundled = bundled_recipes()
     if str(path_or_name) in bundled:
         return bundled[str(path_or_name)]
-    valid = ", ".join(bundled)
-    raise ValueError(f"no recipe file or bundled recipe {str(path_or_name)!r}; bundled recipes: {valid}")
+    near = difflib.get_close_matches(str(path_or_name), bundled, n=3)
+    hint = f"near: {', '.join(near)}; " if near else ""
+    hint += f"all {len(bundled)} of them: saligraft list recipes"
+    raise ValueError(f"no recipe file or bundled recipe {str(path_or_name)!r}; {hint}")
 
 
 def parse_override(text: str) -> Table:
