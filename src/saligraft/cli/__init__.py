@@ -109,7 +109,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         message = _users_mistake(error)
         if message is None or os.environ.get(TRACEBACK_VARIABLE):
             raise
-        print(f"saligraft: error: {message}", file=sys.stderr)
+        if not getattr(error, "told_elsewhere", False):  # by another of several processes
+            print(f"saligraft: error: {message}", file=sys.stderr)
         return 2
 
 

@@ -1,6 +1,7 @@
 """Devices, precision, processes and trackers, all through Hugging Face Accelerate."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.tracking import get_available_trackers
-from accelerate.utils import DistributedDataParallelKwargs
+from accelerate.utils import DistributedDataParallelKwargs, gather_object
 from torch import nn
 
 from saligraft.training.recipe import Recipe
@@ -46,6 +47,29 @@ def start_trackers(accelerator: Accelerator, recipe: Recipe) -> None:
     """Open the recipe's trackers and hand them its settings."""
     if accelerator.log_with:
         accelerator.init_trackers("saligraft", config=_flat(recipe.model_dump()))
+
+
+class ToldElsewhereError(ValueError):
+    """Another process found a mistake, and tells the user."""
+
+    told_elsewhere = True
+
+
+@contextlib.contextmanager
+def told_to_all(accelerator: Accelerator) -> Iterator[None]:
+    """Make a user's mistake that one process finds a mistake in all, so that none waits for another in vain."""
+    found: Exception | None = None
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        found = error
+    if accelerator.num_processes > 1:
+        messages = gather_object([None if found is None else str(found)])
+        message = next((each for each in messages if each is not None), None)
+        if found is None and message is not None:
+            found = ToldElsewhereError(message)
+    if found is not None:
+        raise found
 
 
 def sum_over_processes(accelerator: Accelerator, values: Sequence[float]) -> list[float]:

@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from saligraft.training.accelerator import ToldElsewhereError, told_to_all
 from saligraft.training.files import rename_whole, sync, write_whole
 
 CHECKPOINTS, STATE, SHARED = "checkpoints", "state.json", "shared.safetensors"
@@ -76,18 +77,13 @@ def latest(folder: Path, accelerator: Accelerator, warn: Callable[[str], None] |
 
     The first process decides for all.
     """
-    found: list[Any] = [None, None]
-    if accelerator.is_main_process:
-        try:
-            found[0] = _newest_whole(folder, warn or _warn)
-        except ValueError as error:
-            found[1] = str(error)
+    newest: list[Checkpoint | None] = [None]
+    with told_to_all(accelerator):
+        if accelerator.is_main_process:
+            newest = [_newest_whole(folder, warn or _warn)]
     if accelerator.num_processes > 1:
-        broadcast_object_list(found)
-    if found[1] is not None:
-        raise ValueError(found[1])
-    newest: Checkpoint | None = found[0]
-    return newest
+        broadcast_object_list(newest)
+    return newest[0]
 
 
 def prune(folder: Path, keep: int) -> None:
@@ -159,7 +155,8 @@ def _told_to_all(accelerator: Accelerator, final: Path, cleaning: Path | None = 
             shutil.rmtree(cleaning, ignore_errors=True)
         good = [path.name for path in names(final.parent.parent)]
         last = f"the last good one is {good[-1]}" if good else "there is none before it"
-        raise OSError(f"checkpoint {final} could not be written: {reason}; {last}")
+        message = f"checkpoint {final} could not be written: {reason}; {last}"
+        raise OSError(message) if accelerator.is_main_process else ToldElsewhereError(message)
 
 
 def names(folder: Path) -> list[Path]:

@@ -15,13 +15,13 @@ import torch
 
 from saligraft.reports.run_report import write_run_report
 from saligraft.training import checkpoint
-from saligraft.training.accelerator import average_buffers, make_accelerator, start_trackers
+from saligraft.training.accelerator import average_buffers, make_accelerator, start_trackers, told_to_all
 from saligraft.training.epoch import DivergenceError, Watch, check_losses, check_weights, train_epoch
 from saligraft.training.evaluate import evaluate
 from saligraft.training.progress import Reporter, SilentReporter, make_reporter
 from saligraft.training.recipe import Recipe
 from saligraft.training.results import EpochMetrics, EpochTiming, Result, Scores, summarize
-from saligraft.training.run_folder import RESULT, RunFolder
+from saligraft.training.run_folder import RunFolder
 from saligraft.training.run_gallery import pictures
 from saligraft.training.run_state import Position, capture, differences, restore
 from saligraft.training.session import Session, prepare
@@ -52,9 +52,10 @@ def train(
     told = (reporter or make_reporter()) if accelerator.is_main_process else SilentReporter()
     with contextlib.ExitStack() as stack:
         folder = None
-        if path and accelerator.is_main_process:
-            folder = RunFolder.plan(path, overwrite=overwrite, resume=resume)
-            stack.callback(folder.close)
+        with told_to_all(accelerator):
+            if path and accelerator.is_main_process:
+                folder = RunFolder.plan(path, overwrite=overwrite, resume=resume)
+                stack.callback(folder.close)
         stack.enter_context(_leaving_random_state_alone())
         request = stack.enter_context(listening())
         run = Run(prepare(recipe, accelerator), path, folder, told, request)
@@ -79,10 +80,10 @@ class Run:
         self.position = Position()
         found = None
         if resume and self.path is not None:
-            has_run = self.folder is not None and self.folder.holds_run(recipe)
+            with told_to_all(accelerator):
+                if self.folder is not None and self.folder.holds_run(recipe):
+                    self.folder.check_resumable()
             found = checkpoint.latest(self.path, accelerator)
-            if found is None and has_run and (self.path / RESULT).is_file():
-                raise ValueError(f"the run in {self.path} is finished, and its checkpoints are gone: nothing to resume")
         if found is not None:
             for difference in differences(self.session, found):
                 self.reporter.note(f"resumed under other conditions, so the last digits may differ: {difference}")

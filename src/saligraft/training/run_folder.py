@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
-from saligraft.training.checkpoint import CHECKPOINTS
+from saligraft.training import checkpoint
 from saligraft.training.files import rename_whole, sync, write_whole
 from saligraft.training.recipe import Recipe
 from saligraft.training.recipe_file import dump_recipe, load_recipe
@@ -67,11 +67,16 @@ class RunFolder:
             )
         return True
 
+    def check_resumable(self) -> None:
+        """Refuse a run that is finished and has nothing left to go on from: it would be trained anew."""
+        if (self.path / RESULT).is_file() and not checkpoint.names(self.path):
+            raise ValueError(f"the run in {self.path} is finished, and its checkpoints are gone: nothing to resume")
+
     def start(self, recipe: Recipe, device: torch.device, processes: int) -> None:
         """Take out an earlier run's files; write what machine this is, then the complete recipe."""
         for name in RUN_FILES:
             (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self.path / CHECKPOINTS, ignore_errors=True)
+        shutil.rmtree(self.path / checkpoint.CHECKPOINTS, ignore_errors=True)
         self._append(TIMING, {"machine": machine_facts(device, processes)})
         write_whole(self.path / RECIPE, dump_recipe(recipe))
 
