@@ -1,11 +1,15 @@
 """`saligraft train`, from recipe to run folder."""
 
 import json
+import shlex
+import signal
 from pathlib import Path
 
 import pytest
 
 from saligraft.cli import run
+from saligraft.data import download
+from saligraft.training import SilentReporter, loop
 
 TINY = [
     "--set", "data.options.size=16", "--set", "data.options.per_class=4", "--set", "data.pad=2",
@@ -93,3 +97,77 @@ def test_a_choice_that_cannot_be_trained_is_one_line(capsys: pytest.CaptureFixtu
     message = capsys.readouterr().err
     assert "saliency.name must be given for methods whose own sources differ" in message
     assert message.count("\n") == 1
+
+
+class Interrupting(SilentReporter):
+    """Sends this process a signal at the first step."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
+
+    def step(self) -> None:
+        signal.raise_signal(self.number)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_and_says_how_to_go_on(
+    number: signal.Signals,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "my run"
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "make_reporter", lambda: Interrupting(number))
+        assert run(["train", "shapes-wrn-10-2", *TINY, "--out", str(folder)]) == code
+    told = capsys.readouterr().err.splitlines()
+    assert told == [f"saligraft: stopped by {number.name}; go on with: saligraft train '{folder}' --resume"]
+    *_, command = told[0].partition("go on with: saligraft ")
+    assert run(shlex.split(command)) == 0
+    assert "going on after batch 1 in epoch 1" in capsys.readouterr().err
+    assert (folder / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--seed", "1"], "--seed must be left out when a run folder is resumed, got 1"),
+        (["--set", "training.epochs=2"], "--set must be left out when a run folder is resumed"),
+        ([], "is not a run folder: it holds no recipe.toml"),
+    ],
+)
+def test_a_run_folder_is_resumed_as_it_is(
+    flags: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", str(tmp_path), "--resume", *flags]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_resume_begins_where_nothing_stands_yet(tmp_path: Path) -> None:
+    assert run(["train", "shapes-wrn-10-2", *TINY, "--out", str(tmp_path / "run"), "--resume"]) == 0
+
+
+def test_a_plan_is_printed_and_nothing_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "shapes-wrn-10-2-saliency-grafting", *TINY, "--plan"]) == 0
+    assert "images/s" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_download_comes_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str | None]] = []
+    monkeypatch.setattr(download, "download", lambda name, root: asked.append((name, root)))
+    arguments = [
+        "train",
+        "cifar100-wrn-10-2",
+        "--set",
+        f"data.root={tmp_path}",
+        "--download",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert run(arguments) == 2  # still no files there
+    assert asked == [("cifar100", str(tmp_path))]

@@ -89,7 +89,7 @@ def _users_mistake(error: Exception) -> str | None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, 2 after a user's mistake, 130 after Ctrl-C.
+    """Run one command and return its exit code: 0, 2 after a user's mistake, 130 after Ctrl-C, 143 after SIGTERM.
 
     With the environment variable SALIGRAFT_TRACEBACK set, a mistake shows its traceback too.
     """
@@ -98,6 +98,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if code == INTERRUPTED:  # how some versions of typer hand on a Ctrl-C, others raise Abort
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
+    except SystemExit as ended:  # a command has said all there is to say
+        return ended.code if isinstance(ended.code, int) else 1
     except (KeyboardInterrupt, typer.Abort):
         print("saligraft: interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -95,7 +95,7 @@ def train(
     except training.RunStopped as stopped:
         if _ends_as_first():
             print(f"saligraft: {stopped}; go on with: {_command(folder)}", file=sys.stderr)
-        raise typer.Exit(stopped.exit_code) from None
+        raise SystemExit(stopped.exit_code) from None
     finally:
         is_first = _ends_as_first()
     if is_first:
