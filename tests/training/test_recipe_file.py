@@ -1,24 +1,16 @@
-"""Recipe files: bases, overrides, bundled ones, and TOML that reads back as it was."""
+"""Recipe files: bases, overrides, and TOML that reads back as it was."""
 
-import math
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saligraft.training import SilentReporter, bundled_recipes, dump_recipe, load_recipe
-from saligraft.training.accelerator import make_accelerator
-from saligraft.training.epoch import Watch, train_epoch
-from saligraft.training.method_section import BY_NAME
+from saligraft.training import dump_recipe, load_recipe
 from saligraft.training.recipe import make_recipe
 from saligraft.training.recipe_file import dump_toml, merge, parse_override
-from saligraft.training.run_state import Position
-from saligraft.training.session import prepare
 
 SCALARS = st.one_of(
     st.booleans(),
@@ -154,7 +146,7 @@ def test_extends_says_only_what_differs(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("a = = 3", "r.toml is not valid TOML: .*line 1"),
-        ('extends = "nowhere"', "no recipe file or bundled recipe 'nowhere'; bundled recipes: .*shapes-wrn-10-2"),
+        ('extends = "nowhere"', r"no recipe file or bundled recipe 'nowhere'; all \d+ of them: saligraft list"),
         ("extends = 3", "extends must name a recipe, got 3"),
         ('extends = "r.toml"', "extends itself"),
     ],
@@ -171,57 +163,16 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
         load_recipe(tmp_path / "r.toml")
 
 
-def test_an_unknown_name_lists_the_bundled_recipes() -> None:
-    with pytest.raises(ValueError, match=r"'imagenet'; bundled recipes: .*shapes-wrn-10-2-saliency-grafting"):
-        load_recipe("imagenet")
+def test_an_unknown_name_is_told_the_near_ones() -> None:
+    with pytest.raises(
+        ValueError, match=r"'shapes-wrn-10-2-cutmx'; near: shapes-wrn-10-2-cutmix, .*saligraft list recipes"
+    ):
+        load_recipe("shapes-wrn-10-2-cutmx")
 
 
-@pytest.mark.parametrize("name", bundled_recipes())
-def test_bundled_recipes_load_and_open_with_their_command(name: str) -> None:
-    recipe = load_recipe(name)
-    opening = [
-        line for line in bundled_recipes()[name].read_text(encoding="utf-8").splitlines()[:8] if line.startswith("#")
-    ]
-    assert any(f"saligraft train {name}" in line for line in opening)
-    assert any("Time:" in line for line in opening)
-    assert recipe.title
-
-
-def test_recipes_of_one_base_differ_in_the_method_alone() -> None:
-    base = load_recipe("shapes-wrn-10-2").model_dump()
-    for name in bundled_recipes():
-        if name.startswith("shapes-wrn-10-2-"):
-            other = load_recipe(name).model_dump()
-            different = {key for key in base if base[key] != other[key]}
-            assert different <= {"title", "paper", "network", "method", "training"}
-            assert {k for k in base["training"] if base["training"][k] != other["training"][k]} <= {"warmup_epochs"}
-            assert other["network"]["name"] == base["network"]["name"]
-            assert other["network"]["options"].keys() <= {"dropout", "drop_block"}
-
-
-@pytest.mark.parametrize("name", bundled_recipes())
-def test_every_bundled_recipe_takes_two_steps(name: str) -> None:
-    settings = ["data.options.size=16", "data.options.per_class=4", "data.pad=2"]
-    settings += ["training.batch_size=20", "training.warmup_epochs=0"]
-    recipe = load_recipe(name, settings)
-    session = prepare(recipe, make_accelerator(recipe))
-    before = {key: value.clone() for key, value in session.network.state_dict().items()}
-    watch = Watch(reporter=SilentReporter(), after_step=lambda *_: None)
-    loss, _ = train_epoch(session, Position(), watch)
-    assert session.timeline.first_batch(1) == session.step.steps_taken == 2
-    assert math.isfinite(loss)
-    assert any(not torch.equal(value, before[key]) for key, value in session.network.named_parameters())
-
-
-def test_every_method_has_a_bundled_recipe() -> None:
-    used = {part for name in bundled_recipes() for part in load_recipe(name).method.parts}
-    assert used == set(BY_NAME)
-
-
-def test_the_ablation_takes_one_thing_away_at_a_time() -> None:
-    name = "shapes-wrn-10-2-saliency-grafting"
-    variants = ("stochastic-saliency", "stochastic-area", "deterministic-area")
-    full, area, fixed = (load_recipe(f"{name}-{variant}").method.build()[0] for variant in variants)
-    assert (full.selection, full.label_mixing, full.grids) == ("stochastic", "saliency", (8,))
-    assert area == replace(full, label_mixing="area")
-    assert fixed == replace(area, selection="top-k", k=6)
+@pytest.mark.parametrize("change", ["data.name=cifar100", "network.name=wrn-16-2", "method.name=cutmix"])
+def test_a_recipe_of_something_else_loses_its_title(change: str) -> None:
+    title = load_recipe("shapes-wrn-10-2").title
+    assert load_recipe("shapes-wrn-10-2", [change]).title == ""
+    assert load_recipe("shapes-wrn-10-2", [change, "title=mine"]).title == "mine"
+    assert load_recipe("shapes-wrn-10-2", ["training.epochs=3"]).title == title
