@@ -19,3 +19,8 @@ def test_equals_slicing(box: tuple[int, int, int, int]) -> None:
 def test_refuses_wrong_shape() -> None:
     with pytest.raises(ValueError, match=r"box must have shape \(B, 4\), got \(2, 3\)"):
         rectangle_mask(torch.zeros(2, 3), 4, 4)
+
+
+def test_refuses_parts_of_pixels() -> None:
+    with pytest.raises(TypeError, match=r"box must hold whole pixels, got torch\.float32"):
+        rectangle_mask(torch.zeros(2, 4), 4, 4)

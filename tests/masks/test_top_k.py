@@ -29,3 +29,9 @@ def test_broken_map_selects_nothing() -> None:
 def test_refuses_k(k: int) -> None:
     with pytest.raises(ValueError, match=rf"k must be in \[1, 16\].*got {k}"):
         top_k_regions(torch.rand(1, 4, 4), k)
+
+
+@pytest.mark.parametrize("k", [2.5, True])
+def test_refuses_what_is_no_whole_number(k: float) -> None:
+    with pytest.raises(TypeError, match=f"k must be an int, got {type(k).__name__}"):
+        top_k_regions(torch.rand(1, 4, 4), k)

@@ -51,6 +51,7 @@ def test_is_hashable_and_replaceable() -> None:
     ("arguments", "error", "message"),
     [
         ({"parts": []}, ValueError, r"parts must begin with an image transform such as Cutout\(\), got none"),
+        ({"parts": Cutout()}, TypeError, r"parts must be a sequence such as .*, got Cutout"),
         ({"parts": [sg.Mixup()]}, ValueError, "parts must begin with an image transform"),
         ({"parts": [sg.Mixup(), Cutout()]}, TypeError, "then at most one mixer; got Mixup"),
         ({"parts": [Cutout()], "probability": 0.5}, ValueError, "probability and per must be set on each of parts"),

@@ -128,6 +128,7 @@ def test_the_input_may_be_mixed_before_compiled_code() -> None:
     [
         ({"alpha": 0}, ValueError, "alpha must be a finite number > 0, got 0"),
         ({"layers": "layer1"}, TypeError, r"layers must be a sequence of names such as .*, got 'layer1'"),
+        ({"layers": (1,)}, TypeError, r"layers must be a sequence of names such as .*, got \(1,\)"),
         ({"layers": ()}, ValueError, "layers must name at least one layer"),
     ],
 )

@@ -34,6 +34,7 @@ def test_probabilities_are_those_of_the_draws(generator: torch.Generator) -> Non
     ("arguments", "error", "message"),
     [
         ({"methods": []}, ValueError, "methods must name at least one method, got none"),
+        ({"methods": sg.Mixup()}, TypeError, r"methods must be a sequence such as .*, got Mixup"),
         ({"methods": [sg.Mixup(), "cutmix"]}, TypeError, r"methods must be methods such as Mixup\(\), got str"),
         ({"methods": MEMBERS, "per": "sample"}, ValueError, "per must be 'batch' in a choice .* got 'sample'"),
         ({"methods": MEMBERS, "probabilities": [1.0]}, ValueError, "one entry per method: expected 4, got 1"),

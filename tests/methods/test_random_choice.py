@@ -109,6 +109,8 @@ def test_image_transforms_may_be_among_the_members() -> None:
     ("arguments", "error", "message"),
     [
         ({"methods": []}, ValueError, "methods must name at least one method"),
+        ({"methods": sg.Mixup()}, TypeError, r"methods must be a sequence such as .*, got Mixup"),
+        ({"methods": "mixup"}, TypeError, r"methods must be a sequence such as .*, got str"),
         ({"methods": [sg.ManifoldMixup()]}, TypeError, "got ManifoldMixup: MethodChoice takes it"),
         ({"methods": [sg.Mixup()], "probabilities": [0.5, 0.5]}, ValueError, "one entry per method: expected 1, got 2"),
         ({"methods": MEMBERS[:2], "probabilities": [0.5, 0.6]}, ValueError, "probabilities must sum to 1, got 1.1"),

@@ -1,5 +1,7 @@
 """Wide ResNet: parameter counts, shapes and structure against the authors' table."""
 
+from typing import Any
+
 import pytest
 import torch
 from tests.networks.steps import losses_in_channels_last
@@ -117,10 +119,12 @@ def test_compiled_network_gives_the_same_logits() -> None:
         ({"depth": 4, "width": 2}, r"depth must be 6n \+ 4 .* got 4"),
         ({"depth": 10, "width": 0}, "width must be >= 1, got 0"),
         ({"depth": 10, "width": 1, "dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
+        ({"depth": 10, "width": 1, "dropout": "0.3"}, "dropout must be a number, got str"),
+        ({"depth": 10, "width": 1.5}, "width must be an int, got float"),
         ({"depth": 10, "width": 1, "num_classes": 0}, "num_classes must be >= 1, got 0"),
         ({"depth": 10, "width": 1, "in_channels": 0}, "in_channels must be >= 1, got 0"),
     ],
 )
-def test_bad_shapes_are_named(arguments: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_bad_shapes_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
         WideResNet(**{"num_classes": 10, **arguments})

@@ -13,6 +13,8 @@ def rectangle_mask(box: Tensor, height: int, width: int) -> Tensor:
     checks.rank("box", box, "(B, 4)")
     if box.shape[1] != 4:
         raise ValueError(f"box must have shape (B, 4), got {checks.shape_of(box)}")
+    if box.is_floating_point():
+        raise TypeError(f"box must hold whole pixels, got {box.dtype}")
     top, left, bottom, right = box[:, :, None].unbind(dim=1)
     row = torch.arange(height, device=box.device)
     column = torch.arange(width, device=box.device)

@@ -13,6 +13,8 @@ def top_k_regions(saliency: Tensor, k: int) -> Tensor:
     """Exactly the k most salient cells of each map, bool (B, h, w); none of a map that is not finite or negative."""
     checks.saliency(saliency)
     cells = saliency.shape[1] * saliency.shape[2]
+    if isinstance(k, float | bool):
+        raise TypeError(f"k must be an int, got {type(k).__name__}")
     if not 1 <= k <= cells:
         raise ValueError(f"k must be in [1, {cells}], the cells of the map, got {k}")
     flat = saliency.flatten(1)

@@ -33,6 +33,8 @@ class Compose(BatchMixer[ComposeDraws]):
         super().__post_init__()
         if self.probability != 1.0 or self.per != "sample":
             raise ValueError("probability and per must be set on each of parts, not on Compose")
+        if not isinstance(self.parts, Sequence):
+            raise TypeError(f"parts must be a sequence such as [Cutout(), Mixup()], got {type(self.parts).__name__}")
         parts = tuple(self.parts)
         transforms = parts[:-1] if parts and isinstance(parts[-1], BatchMixer) else parts
         for part in transforms:

@@ -25,8 +25,6 @@ def cutmix(images: Tensor, labels: Tensor, *, partner: Tensor, box: Tensor) -> M
     """
     check_batch(images, labels, partner)
     checks.per_sample("box", box, len(images), "(B, 4)")
-    if box.is_floating_point():
-        raise TypeError(f"box must hold whole pixels, got {box.dtype}")
     height, width = images.shape[2:]
     mask = rectangle_mask(box, height, width)
     weight = pixel_area(mask, height, width)

@@ -59,7 +59,7 @@ class ManifoldMixup(FeatureMixer):
         checks.positive("alpha", self.alpha)
         if self.layers is None:
             return
-        if isinstance(self.layers, str):
+        if isinstance(self.layers, str) or not all(isinstance(name, str) for name in self.layers):
             raise TypeError(f"layers must be a sequence of names such as ('input', 'layer1'), got {self.layers!r}")
         if not self.layers:
             raise ValueError("layers must name at least one layer, got an empty sequence")

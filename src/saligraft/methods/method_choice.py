@@ -32,6 +32,8 @@ class MethodChoice(Applied):
             raise ValueError(
                 f"per must be 'batch' in a choice among all kinds (per 'sample': {kinds}), got {self.per!r}"
             )
+        if not isinstance(self.methods, Sequence) or isinstance(self.methods, str):
+            raise TypeError(f"methods must be a sequence such as [None, Mixup()], got {type(self.methods).__name__}")
         if not self.methods:
             raise ValueError("methods must name at least one method, got none")
         members = tuple(

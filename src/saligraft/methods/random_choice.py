@@ -68,6 +68,10 @@ class RandomChoice(BatchMixer[tuple[Part, ...]]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not isinstance(self.methods, Sequence) or isinstance(self.methods, str):
+            raise TypeError(
+                f"methods must be a sequence such as [Mixup(), CutMix()], got {type(self.methods).__name__}"
+            )
         methods = tuple(Compose([one]) if isinstance(one, ImageTransform) else one for one in self.methods)
         for method in methods:
             if method is not None and not isinstance(method, BatchMixer):

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from saligraft import checks
 from saligraft.networks.base import PooledNetwork, initialize
 from saligraft.networks.drop_blocks import add_drop_blocks
 
@@ -69,8 +70,7 @@ class WideResNet(PooledNetwork):
         super().__init__()
         _check_shape(depth, width, dropout)
         for name, value in (("num_classes", num_classes), ("in_channels", in_channels)):
-            if value < 1:
-                raise ValueError(f"{name} must be >= 1, got {value}")
+            checks.whole_number(name, value, least=1)
         blocks = (depth - CONVOLUTIONS_OUTSIDE_BLOCKS) // CONVOLUTIONS_PER_DEEPER_BLOCK
         num_features = STAGE_CHANNELS[-1] * width
         self.stem = _convolution(in_channels, STEM_CHANNELS, 3)
@@ -102,10 +102,11 @@ def _stages(blocks: int, width: int, dropout: float) -> Iterator[nn.Sequential]:
 
 
 def _check_shape(depth: int, width: int, dropout: float) -> None:
+    checks.whole_number("depth", depth, least=1)
     beyond_smallest = depth - CONVOLUTIONS_OUTSIDE_BLOCKS - CONVOLUTIONS_PER_DEEPER_BLOCK
     if beyond_smallest < 0 or beyond_smallest % CONVOLUTIONS_PER_DEEPER_BLOCK:
         raise ValueError(f"depth must be 6n + 4 with n >= 1 (10, 16, 22, 28, ...), got {depth}")
-    if width < 1:
-        raise ValueError(f"width must be >= 1, got {width}")
-    if not 0 <= dropout < 1:
+    checks.whole_number("width", width, least=1)
+    checks.not_negative("dropout", dropout)
+    if dropout >= 1:
         raise ValueError(f"dropout must be in [0, 1), got {dropout}")
