@@ -121,7 +121,8 @@ def move_blocks(images: Tensor, plan: Tensor) -> Tensor:
         pixel = pixel + torch.minimum(within_y[:, None], spread(size_y[row] - 1)) * width
         pixel = pixel + torch.minimum(within_x, spread(size_x[column] - 1))
     pixel = pixel.flatten(1)[:, None].expand(-1, images.shape[1], -1)
-    return images.flatten(2).gather(2, pixel).view(images.shape)
+    moved = images.flatten(2).gather(2, pixel).view(images.shape)
+    return torch.empty_like(images).copy_(moved) if not images.is_contiguous() else moved  # in the images' memory order
 
 
 def _cells(size: int, grid: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
