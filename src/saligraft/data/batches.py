@@ -1,10 +1,14 @@
 """What a loader yields, and what every loader can do."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from saligraft.checks import whole_number
+from saligraft.data.order import Order
 
 
 class Batch(NamedTuple):
@@ -22,24 +26,31 @@ class Batch(NamedTuple):
     geometry: Tensor
 
 
-class Loader(Protocol):
-    """Batches of one rank, the same for the same (seed, epoch), wherever in the epoch one starts."""
+class Loader(ABC):
+    """Batches of one rank as `order` deals them out, the same for the same (seed, epoch), wherever one starts."""
 
-    batch_size: int
+    def __init__(self, order: Order, device: torch.device | str) -> None:
+        self.order, self.batch_size = order, order.batch_size
+        self.device = torch.device(device)
+        self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose order and augmentation the next iteration follows."""
+        whole_number("epoch", epoch, least=0)
+        self.epoch = epoch
 
+    @abstractmethod
     def batches(self, start: int = 0) -> Iterator[Batch]:
         """The epoch's batches from number `start` on; those before it cost nothing."""
-        ...
 
     def __len__(self) -> int:
         """The number of batches of an epoch."""
-        ...
+        return self.order.batches
 
-    def __iter__(self) -> Iterator[Batch]: ...
+    def __iter__(self) -> Iterator[Batch]:
+        return self.batches()
 
+    @abstractmethod
     def close(self) -> None:
         """Let worker processes go, if there are any; a later iteration starts new ones."""
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from saligraft.checks import whole_number
-from saligraft.data.batches import Batch, normalisation
+from saligraft.data.batches import Batch, Loader, normalisation
 from saligraft.data.image_data import ImageData
 from saligraft.data.order import Order
 from saligraft.draws import keyed_uniforms
@@ -47,7 +46,7 @@ def _pick(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return picked.masked_fill(~inside[:, None], 0)
 
 
-class InMemoryLoader:
+class InMemoryLoader(Loader):
     """Iterate over one split held on the device, dealt out as `Order` says; `batch_size` is per rank.
 
     Training images are cropped at random with `pad` pixels of zeros, which is the data mean, about the normalised
@@ -67,30 +66,16 @@ class InMemoryLoader:
         pad: int = 4,
         flip: bool = True,
     ) -> None:
-        self.order = Order(
-            count=len(data), batch_size=batch_size, train=train, seed=seed, rank=rank, world_size=world_size
-        )
+        count = len(data)
+        order = Order(count=count, batch_size=batch_size, train=train, seed=seed, rank=rank, world_size=world_size)
+        super().__init__(order, device)
         smallest = min(data.images.shape[-2:])
         if not 0 <= pad < smallest:
             raise ValueError(f"pad must lie in [0, {smallest}) for images of this size, got {pad}")
-        self.batch_size, self.pad, self.flip = batch_size, pad, flip
-        self.epoch = 0
-        self.device = torch.device(device)
+        self.pad, self.flip = pad, flip
         self._images = data.images.to(self.device)
         self._labels = data.labels.to(self.device)
         self._scale, self._shift = normalisation(data.mean, data.std, self.device)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch whose order, crops and flips the next iteration follows."""
-        whole_number("epoch", epoch, least=0)
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        """The number of batches this rank yields."""
-        return self.order.batches
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self.batches()
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
         """The epoch's batches from number `start` on."""

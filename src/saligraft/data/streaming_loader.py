@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from saligraft.checks import whole_number
-from saligraft.data.batches import Batch, normalisation
+from saligraft.data.batches import Batch, Loader, normalisation
 from saligraft.data.order import Order
 from saligraft.data.streamed import StreamedData
 from saligraft.draws import key
@@ -54,7 +54,7 @@ class Reader(Dataset[Any]):
         return image.flip(-1) if flipped else image, (*geometry, int(flipped))
 
 
-class StreamingLoader:
+class StreamingLoader(Loader):
     """Iterate over one split on disk, dealt out as `Order` says; `batch_size` and `workers` are per rank.
 
     Training samples are augmented as their data set says and mirrored at random if `flip`; test samples are cut out as
@@ -76,28 +76,14 @@ class StreamingLoader:
         workers: int = 0,
     ) -> None:
         whole_number("workers", workers, least=0)
-        self.order = Order(
-            count=len(data), batch_size=batch_size, train=train, seed=seed, rank=rank, world_size=world_size
-        )
-        self.batch_size, self.workers = batch_size, workers
-        self.epoch = 0
-        self.device = torch.device(device)
+        count = len(data)
+        order = Order(count=count, batch_size=batch_size, train=train, seed=seed, rank=rank, world_size=world_size)
+        super().__init__(order, device)
+        self.workers = workers
         self._labels = data.labels
         self._scale, self._shift = normalisation(data.mean, data.std, self.device)
         self._reader = Reader(data, flip)
         self._pool: _Pool | None = None
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch whose order and augmentation the next iteration follows."""
-        whole_number("epoch", epoch, least=0)
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        """The number of batches this rank yields."""
-        return self.order.batches
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self.batches()
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
         """The epoch's batches from number `start` on; a damaged file is a ValueError, a dead worker an OSError."""

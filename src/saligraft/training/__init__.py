@@ -1,6 +1,6 @@
 """Training runs: typed recipes, the loop, its run folder, and tests of what came out."""
 
-from saligraft.training.evaluate import evaluate, evaluate_run
+from saligraft.training.evaluate import evaluate, evaluate_occluded, evaluate_run
 from saligraft.training.loop import train
 from saligraft.training.progress import Reporter, SilentReporter, make_reporter
 from saligraft.training.recipe import Recipe, make_recipe
@@ -20,6 +20,7 @@ __all__ = [
     "bundled_recipes",
     "dump_recipe",
     "evaluate",
+    "evaluate_occluded",
     "evaluate_run",
     "load_recipe",
     "make_recipe",
