@@ -123,3 +123,11 @@ def test_staying_is_exact_and_runs_on_meta() -> None:
     plan = torch.arange(64).view(1, 8, 8).repeat(2, 1, 1)
     assert torch.equal(move_blocks(images, plan), images)
     assert move_blocks(images.to("meta"), plan.to("meta")).shape == images.shape
+
+
+def test_the_memory_order_of_images_stays() -> None:
+    images = torch.randn(2, 3, 16, 16)
+    plan = torch.stack([torch.randperm(16) for _ in range(2)]).view(2, 4, 4)
+    moved = move_blocks(images.to(memory_format=torch.channels_last), plan)
+    assert moved.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(moved, move_blocks(images, plan))
