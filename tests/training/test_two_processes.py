@@ -17,8 +17,8 @@ import saligraft as sg
 from saligraft.data import ImageData
 from saligraft.methods.saliency_grafting import GraftDraws
 from saligraft.saliency.sources import FeatureMap
-from saligraft.training import evaluate, make_recipe
-from saligraft.training.accelerator import make_accelerator
+from saligraft.training import checkpoint, evaluate, make_recipe
+from saligraft.training.accelerator import make_accelerator, told_to_all
 from saligraft.training.compiled import compile_passes
 from saligraft.training.setup import labelled_images, make_loader
 
@@ -110,6 +110,29 @@ def shown_and_scored(accelerator: Any) -> tuple[list[int], tuple[float, ...]]:
     return network.seen, tuple(scores)
 
 
+def told_mistakes(accelerator: Any, folder: Path) -> list[str]:
+    """What this process makes of a mistake, and of a full disk, that the second one finds."""
+    second = accelerator.process_index == 1
+    told = []
+    try:
+        with told_to_all(accelerator):
+            if second:
+                raise ValueError("a mistake")
+    except ValueError as error:
+        told.append(f"{type(error).__name__}: {error}")
+    checkpoint.save(folder, 1, {}, {}, {}, accelerator)
+    with pytest.MonkeyPatch.context() as patched:
+        if second:
+            patched.setattr(checkpoint, "_write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+        try:
+            checkpoint.save(folder, 2, {}, {}, {}, accelerator)
+        except (OSError, ValueError) as error:
+            told.append(f"{type(error).__name__}: {error}")
+    newest = checkpoint.latest(folder, accelerator)
+    assert newest is not None
+    return [*told, newest.path.name]
+
+
 def one_of_two(rank: int, port: int, folder: str) -> None:
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in place.items()})
@@ -122,6 +145,7 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
         own, _ = gradients(model, accelerator, half, compiled=compiled)
         torch.save(own, Path(folder) / f"{rank}-{compiled}.pt")
     (Path(folder) / f"{rank}.json").write_text(json.dumps(shown_and_scored(accelerator)))
+    (Path(folder) / f"{rank}-told.json").write_text(json.dumps(told_mistakes(accelerator, Path(folder))))
     accelerator.wait_for_everyone()  # a process that leaves first may break the other's connection
     torch.distributed.destroy_process_group()
 
@@ -158,3 +182,16 @@ def test_each_test_image_counts_once(folder: Path) -> None:
     assert parts[0][1] == parts[1][1]
     assert parts[0][1] == pytest.approx(scores)
     assert 0 < scores[1] < 100
+
+
+@pytest.mark.slow
+def test_what_one_process_finds_ends_both_and_is_told_once(folder: Path) -> None:
+    first, second = (json.loads((folder / f"{rank}-told.json").read_text()) for rank in (0, 1))
+    assert first[0] == "ToldElsewhereError: a mistake"
+    assert second[0] == "ValueError: a mistake"
+    assert first[1].startswith("OSError: checkpoint ")
+    assert second[1].startswith("ToldElsewhereError: checkpoint ")
+    for told in (first, second):
+        assert told[1].endswith("could not be written: No space left; the last good one is step-00000001")
+        assert told[2] == "step-00000001"
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step-00000001"]
