@@ -200,7 +200,7 @@ def test_methods_without_need_of_saliency_ask_no_network_for_it() -> None:
 
 def test_members_of_a_choice_that_differ_in_their_source_need_one_named() -> None:
     choice = sg.RandomChoice([sg.PuzzleMix(), sg.SaliencyGrafting()])
-    with pytest.raises(ValueError, match="got 'input-gradient or feature-map'"):
+    with pytest.raises(ValueError, match="saliency_source must be given for methods whose own sources differ"):
         sg.GraftingStep(Counting(), choice)
     assert sg.GraftingStep(Counting(), choice, saliency_source="feature-map").source is not None
 

@@ -15,7 +15,7 @@ from saligraft.losses import mixed_cross_entropy
 from saligraft.methods.base import BatchMixer, check_batch
 from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.capture import logits_of
-from saligraft.saliency.sources import SourceLike
+from saligraft.saliency.sources import SALIENCY_SOURCES, SourceLike
 from saligraft.saliency.sources import saliency_source as saliency_source_of
 
 Criterion = Callable[[Tensor, MixedBatch], Tensor]
@@ -178,6 +178,8 @@ def _source_of(
     """The source asked for, else the one that the method's authors use; None where nobody needs a map."""
     if source is None and method is not None and method.needs_saliency:
         source = method.saliency_source
+        if source not in SALIENCY_SOURCES:  # a choice whose methods differ names them all
+            raise ValueError(f"saliency_source must be given for methods whose own sources differ ({source})")
     if source is not None:
         return saliency_source_of(source, model, layer=layer)
     if layer is not None:
