@@ -99,8 +99,9 @@ def test_a_damaged_file_is_noticed_and_built_anew(damage, folder: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
     source = Source()
-    with pytest.warns(UserWarning, match=r"cache file .*set-k\.bin is damaged"):
+    with pytest.warns(UserWarning, match=r"cache file .*set-k\.bin is damaged") as warnings:
         assert torch.equal(cached("set", "k", source), SAMPLES)
+    assert len(warnings) == 1
     assert source.asked == 1
     assert path.read_bytes() == whole
 

@@ -155,12 +155,13 @@ def test_a_truncated_file_is_named(files: Files, form: str) -> None:
         load(files.name, split="train", root=files.root)
 
 
-def test_a_missing_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = Files(tmp_path / "data", "cifar10", monkeypatch)
-    missing = files.root / files.pickles.folder / "data_batch_3"
+@pytest.mark.parametrize(("name", "file"), [("cifar10", "data_batch_3"), ("cifar100", "train")])
+def test_a_missing_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, file: str) -> None:
+    files = Files(tmp_path / "data", name, monkeypatch)
+    missing = files.root / files.pickles.folder / file
     missing.unlink()
-    with pytest.raises(FileNotFoundError, match=rf"{missing} is missing"):
-        cifar10(split="train", root=files.root)
+    with pytest.raises(FileNotFoundError, match=rf"{missing} is missing, while other files of"):
+        load(name, split="train", root=files.root)
 
 
 @pytest.mark.parametrize("function", [cifar10, cifar100])

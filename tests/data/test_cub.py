@@ -84,6 +84,14 @@ def test_an_empty_line_is_no_row(root: Path) -> None:
         cub(root=root)
 
 
+@pytest.mark.parametrize("content", [b"", b"1 \xff\xfe\n"])
+@pytest.mark.parametrize("file", FILES)
+def test_files_that_are_empty_or_no_text_are_named(root: Path, file: str, content: bytes) -> None:
+    (root / file).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{file} must "):
+        cub(root=root)
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_missing_files_are_named(root: Path, file: str) -> None:
     (root / file).unlink()

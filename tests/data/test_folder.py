@@ -81,6 +81,8 @@ def test_the_name_holds_the_path(tmp_path: Path) -> None:
     assert torch.equal(data.labels, load("folder", root=tmp_path / "my pets").labels)
     with pytest.raises(ValueError, match="root must be None for folder:pets, whose name holds it, got 'x'"):
         load("folder:pets", root="x")
+    with pytest.raises(ValueError, match="must name a path, as in folder:PATH, got none"):
+        load("folder:")
 
 
 @pytest.mark.parametrize(
@@ -110,5 +112,9 @@ def test_missing_folders_and_bad_options_are_named(tmp_path: Path) -> None:
     make_images(tmp_path, {"cat": 2, "dog": 2})
     with pytest.raises(ValueError, match=r"test_share must lie in \(0, 1\), got 1.0"):
         folder(root=tmp_path, test_share=1.0)
+    with pytest.raises(TypeError, match="test_share must be a number, got str"):
+        load(f"folder:{tmp_path}", test_share="a")
+    with pytest.raises(TypeError, match="split_seed must be an int, got float"):
+        load(f"folder:{tmp_path}", split_seed=1.5)
     with pytest.raises(ValueError, match="split must be one of 'train', 'test'; got 'val'"):
         folder(root=tmp_path, split="val")

@@ -59,6 +59,9 @@ def test_subset_and_take_cut_every_field_in_the_order_asked_for() -> None:
         ({"boxes": torch.zeros(4, 4)}, TypeError, "boxes must be torch.int64"),
         ({"mean": (0.5,)}, ValueError, r"mean must hold one value per channel \(3\), got 1"),
         ({"std": (0.2, 0.0, 0.2)}, ValueError, "std must be > 0"),
+        ({"std": (0.2, float("nan"), 0.2)}, ValueError, "std must be"),
+        ({"mean": 0.5}, TypeError, "mean must be a sequence of numbers, got 0.5"),
+        ({"mean": ("a", "b", "c")}, TypeError, "each of mean must be a number, got str"),
     ],
 )
 def test_misfits_are_named(changes: dict[str, Any], error: type[Exception], words: str) -> None:

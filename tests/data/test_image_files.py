@@ -220,15 +220,19 @@ def test_workers_read_the_same_views(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"scale": (0.5, 0.1)}, r"scale must ascend in \(0, 1\], got \(0.5, 0.1\)"),
-        ({"ratio": (0.0, 1.0)}, "ratio must ascend and be > 0"),
+        ({"scale": (0.5, 0.1)}, r"scale must be two numbers that ascend in \(0, 1\], got \(0.5, 0.1\)"),
+        ({"scale": (0.5,)}, r"scale must be two numbers that ascend in \(0, 1\], got \(0.5,\)"),
+        ({"scale": 0.5}, r"scale must be a sequence of numbers, got 0.5"),
+        ({"scale": ("a", "b")}, "each of scale must be a number, got str"),
+        ({"ratio": (0.0, 1.0)}, "ratio must be two numbers that ascend and are > 0"),
+        ({"ratio": (1.0,)}, "ratio must be two numbers that ascend and are > 0"),
         ({"test_crop": 1.5}, r"test_crop must lie in \(0, 1\], got 1.5"),
         ({"files": FileNames(["a", "b"])}, r"files must be as many as labels \(1\), got 2"),
     ],
 )
 def test_bad_options_are_named(tmp_path: Path, options: dict[str, Any], words: str) -> None:
     data = make_files(tmp_path, [(9, 9)])
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, TypeError), match=words):
         ImageFiles(**{**vars(data), **options})
 
 

@@ -129,6 +129,8 @@ def replace(old: str, new: str) -> Any:
             "lists an image twice",
         ),
         ("train", "wnids.txt", replace("n01", "n04"), "n04_boxes.txt is missing"),
+        ("train", "wnids.txt", replace("n01", "n02"), "wnids.txt is damaged: it lists n02 twice"),
+        ("train", "train/n09", Path.mkdir, "train/n09 is of a class that wnids.txt does not list"),
         ("train", "wnids.txt", lambda path: path.write_bytes(b"\xff\xfe\xfd"), "wnids.txt is damaged"),
         ("test", "words.txt", replace("n02", "n05"), "words.txt is damaged: it names no n02"),
         ("test", "val/val_annotations.txt", replace("n02", "n04"), "of a class that wnids.txt does not list"),
@@ -143,6 +145,13 @@ def test_damage_is_named(root: Path, split: str, victim: str, damage: Any, words
     damage(root / victim)
     with pytest.raises((ValueError, FileNotFoundError), match=words):
         tiny_imagenet(split=split, root=root)
+
+
+def test_files_of_the_system_are_no_images(root: Path) -> None:
+    (root / "train/n01/images/.DS_Store").touch()
+    (root / "val/images/Thumbs.db").touch()
+    assert len(tiny_imagenet(split="train", root=root)) > 0
+    assert len(tiny_imagenet(split="test", root=root)) > 0
 
 
 def test_a_missing_root_says_what_to_put_there(tmp_path: Path) -> None:

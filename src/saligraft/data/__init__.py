@@ -74,6 +74,8 @@ def resolve(name: str, root: str | Path | None = None) -> tuple[str, str | Path 
     if kind == "folder" and colon:
         if root is not None:
             raise ValueError(f"root must be None for {name}, whose name holds it, got {str(root)!r}")
+        if not path:
+            raise ValueError("data set folder: must name a path, as in folder:PATH, got none")
         name, root = kind, path
     one_of("data set", name, tuple(DATASETS))
     return name, root

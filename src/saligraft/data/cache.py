@@ -122,7 +122,7 @@ def _build(path: Path, key: str, blocks: Blocks) -> Tensor:
     with _cache_trouble():
         lock = path.with_name(f"{path.name}.lock").open("ab")
     with lock, locked(lock) as alone:
-        found = _read(path, key)
+        found = _read(path, key, tell_damage=True)
         if found is not None:
             return found
         if alone:  # what a killed process left behind
@@ -169,8 +169,8 @@ def _write(part: Path, key: str, blocks: Blocks) -> None:
             os.fsync(file.fileno())
 
 
-def _read(path: Path, key: str) -> Tensor | None:
-    """The samples of a whole file; None where it is missing or, after a warning, damaged."""
+def _read(path: Path, key: str, tell_damage: bool = False) -> Tensor | None:
+    """The samples of a whole file; None where it is missing or damaged, which a warning may tell."""
     try:
         with path.open("rb") as file:
             shape = _verified_shape(file, key)
@@ -179,7 +179,8 @@ def _read(path: Path, key: str) -> Tensor | None:
     except OSError as error:
         raise CacheUnavailableError(error.strerror or str(error)) from error
     except ValueError as error:
-        warnings.warn(f"the cache file {path} is damaged ({error}) and is built anew", stacklevel=4)
+        if tell_damage:
+            warnings.warn(f"the cache file {path} is damaged ({error}) and is built anew", stacklevel=4)
         return None
     mapped = torch.from_file(str(path), shared=False, size=path.stat().st_size, dtype=torch.uint8)
     return mapped[HEADER_BYTES:].view(shape)

@@ -20,7 +20,7 @@ from saligraft.data.cache import cached, content_key
 from saligraft.data.checksums import check_content
 from saligraft.data.cifar_classes import CIFAR10_CLASSES, CIFAR100_COARSE_CLASSES, CIFAR100_FINE_CLASSES
 from saligraft.data.image_data import ImageData
-from saligraft.data.roots import default_root
+from saligraft.data.roots import data_root
 
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 PIXELS = 3 * 32 * 32
@@ -145,7 +145,7 @@ def _records(source: Source, split: str, root: str | Path | None) -> Tensor:
     Its key is the official md5, so that a cached set is not read again: only files with that md5 could have made it.
     """
     one_of("split", split, ("train", "test"))
-    form, place = _find(source, split, default_root(source.name) if root is None else Path(root).expanduser())
+    form, place = _find(source, split, data_root(source.name, root))
 
     def blocks() -> Iterator[Tensor]:
         for path, content in _contents(form, place, split):
@@ -165,7 +165,7 @@ def _find(source: Source, split: str, root: Path) -> tuple[Form, Path]:
             missing = [folder / file for file in form.files[split] if not (folder / file).is_file()]
             if not missing:
                 return form, folder
-            if len(missing) < len(form.files[split]):
+            if any((folder / file).is_file() for files in form.files.values() for file in files):
                 raise FileNotFoundError(f"{missing[0]} is missing, while other files of {form.folder} are there")
     for form in source.forms:
         if (root / form.archive).is_file():

@@ -16,7 +16,7 @@ _OF_THE_SYSTEM = frozenset(("Thumbs.db", "desktop.ini", "__MACOSX"))
 def class_names(folder: Path) -> tuple[str, ...]:
     """Names of the folders in `folder`, sorted; hidden ones are no classes."""
     with os.scandir(folder) as entries:
-        return tuple(sorted(entry.name for entry in entries if entry.is_dir() and not _hidden(entry.name)))
+        return tuple(sorted(entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name)))
 
 
 def is_image(name: str) -> bool:
@@ -26,7 +26,9 @@ def is_image(name: str) -> bool:
 def loose_image(folder: Path) -> str | None:
     """The first image that lies in `folder` itself, and so in no class."""
     with os.scandir(folder) as entries:
-        return min((entry.name for entry in entries if is_image(entry.name) and not _hidden(entry.name)), default=None)
+        return min(
+            (entry.name for entry in entries if is_image(entry.name) and not is_hidden(entry.name)), default=None
+        )
 
 
 def files_of(folder: Path, class_name: str) -> list[str]:
@@ -50,7 +52,7 @@ def labelled_files(folder: Path, classes: tuple[str, ...]) -> tuple[FileNames, T
 
 def _walk(folder: Path, inner: str) -> Iterator[str]:
     with os.scandir(folder / inner) as scan:
-        entries = [entry for entry in scan if not _hidden(entry.name)]
+        entries = [entry for entry in scan if not is_hidden(entry.name)]
     for entry in entries:
         path = f"{inner}/{entry.name}"
         if entry.is_dir():
@@ -63,5 +65,6 @@ def _walk(folder: Path, inner: str) -> Iterator[str]:
             yield path
 
 
-def _hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
+    """Whether a name is of what systems leave among a user's files."""
     return name.startswith(".") or name in _OF_THE_SYSTEM

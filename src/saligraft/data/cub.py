@@ -13,7 +13,7 @@ from torch import Tensor
 from saligraft.checks import one_of
 from saligraft.data.file_names import FileNames
 from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, ImageFiles, image_size, view_size
-from saligraft.data.roots import default_root
+from saligraft.data.roots import data_root
 
 FOLDER = "CUB_200_2011"  # as the official archive names it
 
@@ -31,7 +31,7 @@ def cub(
     expect. `size`, `scale`: see `ImageFiles`.
     """
     one_of("split", split, ("train", "test"))
-    base = _base(Path(root) if root is not None else default_root("cub"))
+    base = _base(data_root("cub", root))
     classes = _Table(base / "classes.txt", columns=1)
     files, labels, splits, boxes = (
         _Table(base / name, columns)
@@ -66,11 +66,20 @@ class _Table:
             raise ValueError(f"file {path} is missing; it comes with CUB_200_2011.tgz")
         self.path = path
         self.rows: dict[str, list[str]] = {}
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        for number, line in enumerate(self._lines(), start=1):
             key, *values = line.split() or [""]
             if len(values) != columns or key in self.rows:
                 raise ValueError(f"{path}, line {number}, must hold a new key and {columns} value(s), got {line!r}")
             self.rows[key] = values
+
+    def _lines(self) -> list[str]:
+        try:
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.path} must be text, got {error}") from error
+        if not lines:
+            raise ValueError(f"{self.path} must hold lines, got none")
+        return lines
 
     def check_same_keys(self, other: "_Table") -> None:
         if self.rows.keys() != other.rows.keys():

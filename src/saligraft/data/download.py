@@ -9,7 +9,7 @@ from pathlib import Path
 from saligraft.data.archives import unpack
 from saligraft.data.checksums import check_file
 from saligraft.data.locks import locked
-from saligraft.data.roots import default_root
+from saligraft.data.roots import data_root
 from saligraft.data.transfer import Report, fetch, no_report
 
 
@@ -96,7 +96,7 @@ def download(name: str, root: str | Path | None = None) -> Path:
 
     The archive stays beside the folder it becomes. One that was put there by hand is used in place of a download.
     """
-    place = default_root(name.removesuffix("-v0.02")) if root is None else Path(root).expanduser()
+    place = data_root(name.removesuffix("-v0.02"), root)
     source = _source(name, place)
     if _is_there(source, place):
         return place

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import torch
 
-from saligraft.checks import one_of
+from saligraft.checks import one_of, probability, whole_number
 from saligraft.data.class_folders import class_names, files_of, labelled_files, loose_image
 from saligraft.data.file_names import FileNames
 from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, ImageFiles, view_size
+from saligraft.data.roots import data_root
 
 _TEST_FOLDERS = ("test", "val", "validation")
 
@@ -32,9 +33,10 @@ def folder(
     `size`, `scale`: see `ImageFiles`. `mean` and `std` are ImageNet's unless given.
     """
     one_of("split", split, ("train", "test"))
+    whole_number("split_seed", split_seed, least=0)
     if root is None:
         raise ValueError("root must be the folder that holds the class folders, as in folder:PATH, got None")
-    root = Path(root).expanduser()
+    root = data_root("folder", root)
     if not root.is_dir():
         raise ValueError(f"folder {root} does not exist; put one folder of images per class into it")
     places = _split_folders(root)
@@ -82,7 +84,8 @@ def _own_split(
     root: Path, classes: tuple[str, ...], split: str, test_share: float, seed: int
 ) -> tuple[FileNames, torch.Tensor]:
     """Files and labels of one split; a class's share is exact, and its choice depends on no other class."""
-    if not 0 < test_share < 1:
+    probability("test_share", test_share)
+    if test_share in (0, 1):
         raise ValueError(f"test_share must lie in (0, 1), got {test_share}")
     files: list[str] = []
     labels: list[int] = []

@@ -9,6 +9,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from saligraft.checks import numbers
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageData:
@@ -62,9 +64,9 @@ class ImageData:
 def check_statistics(mean: tuple[float, ...], std: tuple[float, ...], channels: int) -> None:
     """One mean and one positive standard deviation per channel."""
     for name, values in (("mean", mean), ("std", std)):
-        if len(values) != channels:
+        if len(numbers(name, values)) != channels:
             raise ValueError(f"{name} must hold one value per channel ({channels}), got {len(values)}")
-    if min(std, default=1.0) <= 0:
+    if not all(0 < value < float("inf") for value in std):
         raise ValueError(f"std must be > 0, got {std}")
 
 

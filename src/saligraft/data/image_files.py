@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saligraft.checks import whole_number
+from saligraft.checks import numbers, whole_number
 from saligraft.data.file_names import FileNames
 from saligraft.data.streamed import StreamedData
 
@@ -46,10 +46,10 @@ class ImageFiles(StreamedData):
         super().__post_init__()
         if len(self.files) != len(self.labels):
             raise ValueError(f"files must be as many as labels ({len(self.labels)}), got {len(self.files)}")
-        if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise ValueError(f"scale must ascend in (0, 1], got {self.scale}")
-        if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise ValueError(f"ratio must ascend and be > 0, got {self.ratio}")
+        if len(numbers("scale", self.scale)) != 2 or not 0 < self.scale[0] <= self.scale[1] <= 1:
+            raise ValueError(f"scale must be two numbers that ascend in (0, 1], got {self.scale}")
+        if len(numbers("ratio", self.ratio)) != 2 or not 0 < self.ratio[0] <= self.ratio[1]:
+            raise ValueError(f"ratio must be two numbers that ascend and are > 0, got {self.ratio}")
         if not 0 < self.test_crop <= 1:
             raise ValueError(f"test_crop must lie in (0, 1], got {self.test_crop}")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from saligraft.checks import one_of
 from saligraft.data.class_folders import class_names, labelled_files, loose_image
 from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, ImageFiles, view_size
-from saligraft.data.roots import default_root
+from saligraft.data.roots import data_root
 
 # SHA-256 of the 1,000 folder names of ILSVRC 2012, sorted, each with a line feed: no other set gets its names.
 _WNIDS = "70002b0ff5de60a3a17a82dbfcff291931f96225ddf941ad2e182fc39e183d15"
@@ -34,7 +34,7 @@ def imagenet(
     in words and must be complete unless `partial`. `size`, `scale`: see `ImageFiles`.
     """
     one_of("split", split, tuple(_FOLDERS))
-    place = _place(Path(root) if root is not None else default_root("imagenet"), _FOLDERS[split])
+    place = _place(data_root("imagenet", root), _FOLDERS[split])
     train = place.parent / "train"
     wnids = class_names(train if train.is_dir() else place)
     files, labels = labelled_files(place, wnids)

@@ -1,6 +1,16 @@
-"""Where a data set's files are looked for when no `root` is given."""
+"""Where a data set's files are looked for."""
 
 from pathlib import Path
+
+
+def data_root(name: str, root: str | Path | None) -> Path:
+    """The given folder, "~" being the user's own, or the default."""
+    if root is None:
+        return default_root(name)
+    try:
+        return Path(root).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"root must name a folder, got {str(root)!r}: {error}") from None
 
 
 def default_root(name: str) -> Path:

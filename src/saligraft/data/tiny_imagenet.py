@@ -13,9 +13,10 @@ from torch import Tensor
 
 from saligraft.checks import one_of
 from saligraft.data.cache import cached, files_key
+from saligraft.data.class_folders import class_names, is_hidden
 from saligraft.data.image_data import ImageData
 from saligraft.data.image_files import read_image
-from saligraft.data.roots import default_root
+from saligraft.data.roots import data_root
 
 SIDE = 64
 FOLDER = "tiny-imagenet-200"
@@ -41,8 +42,8 @@ def tiny_imagenet(*, split: str = "train", root: str | Path | None = None) -> Im
     that the official crop to a square cut away lie on its edge, some without any extent: they keep one pixel.
     """
     one_of("split", split, ("train", "test"))
-    folder = _folder(default_root("tiny-imagenet") if root is None else Path(root).expanduser())
-    wnids = _lines(folder / "wnids.txt")
+    folder = _folder(data_root("tiny-imagenet", root))
+    wnids = _wnids(folder / "wnids.txt")
     images = _training_images(folder, wnids) if split == "train" else _validation_images(folder, wnids)
     names = [image.file for image in images]
     return ImageData(
@@ -78,6 +79,14 @@ def _lines(path: Path) -> list[str]:
     return [line for line in lines if line]
 
 
+def _wnids(path: Path) -> list[str]:
+    wnids = _lines(path)
+    for number, wnid in enumerate(wnids):
+        if wnid in wnids[:number]:
+            raise ValueError(f"{path} is damaged: it lists {wnid} twice")
+    return wnids
+
+
 def _class_names(folder: Path, wnids: list[str]) -> tuple[str, ...]:
     """The first of the names that `words.txt` gives each class."""
     path = folder / "words.txt"
@@ -98,6 +107,9 @@ def _training_images(folder: Path, wnids: list[str]) -> list[Listed]:
             listed.append(Listed(file=f"{inside}/{name}", label=label, box=_box(path, line, box)))
         _check_files(folder, inside, path, listed)
         images += listed
+    for name in class_names(folder / "train"):
+        if name not in wnids:
+            raise ValueError(f"{folder / 'train' / name} is of a class that wnids.txt does not list")
     return images
 
 
@@ -132,7 +144,7 @@ def _check_files(folder: Path, inside: str, annotations: Path, listed: list[List
     """A folder must hold the images that its annotations list, once each, and no other."""
     if not (folder / inside).is_dir():
         raise FileNotFoundError(f"{folder / inside} is missing; the official archive holds it")
-    there = {f"{inside}/{path.name}" for path in (folder / inside).iterdir()}
+    there = {f"{inside}/{path.name}" for path in (folder / inside).iterdir() if not is_hidden(path.name)}
     names = [image.file for image in listed]
     for name in names:
         if name not in there:

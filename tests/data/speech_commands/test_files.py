@@ -59,6 +59,8 @@ def test_every_word_is_a_class_and_noise_is_none(tmp_path: Path, words: list[str
             [*WORDS, "learn"],
             "for each of the 35 words of v0.02; it lacks 'backward', 'follow', 'forward', 'visual'",
         ),
+        ([*WORDS, "dirt"], "must hold a folder for each of the 30 words of v0.01; unknown are 'dirt'"),
+        (WORDS, "bed must hold clips, got none"),
         ([*WORDS, *MORE_WORDS, "dirt"], "must hold a folder for each of the 35 words of v0.02; unknown are 'dirt'"),
     ],
 )
@@ -68,9 +70,9 @@ def test_missing_and_unknown_words_are_named(tmp_path: Path, words: list[str], m
 
 
 def test_other_files_among_clips_are_named(tmp_path: Path) -> None:
-    make_folders(tmp_path, WORDS)
+    write_set(tmp_path)
     (tmp_path / "bed" / ".hidden").touch()
-    assert list_clips(tmp_path)["bed"] == []
+    assert len(list_clips(tmp_path)["bed"]) == 3
     (tmp_path / "bed" / "a_nohash_0.wav.part").touch()
     with pytest.raises(ValueError, match=r"bed must hold wav files alone, got 'a_nohash_0.wav.part'"):
         list_clips(tmp_path)

@@ -135,8 +135,8 @@ def test_wrong_types_are_refused(root: Path, options: dict[str, Any], words: str
 
 
 def test_an_empty_split_is_refused(tmp_path: Path) -> None:
-    for word in WORDS:
-        (tmp_path / word).mkdir()
+    write_set(tmp_path)
+    (tmp_path / "testing_list.txt").write_text("")
     with pytest.raises(ValueError, match="holds no clip of split 'test'"):
         speech_commands(root=tmp_path, split="test")
 

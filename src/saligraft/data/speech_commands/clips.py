@@ -4,9 +4,9 @@ Shapes: images (1,32,32), mel filters before frames.
 """
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,9 +51,8 @@ class SpeechClips(StreamedData):
             spectra = (1 - share) * spectra + share * noise
         return mel_image(spectra), _GEOMETRY
 
-    def subset(self, indices: Tensor) -> Self:
-        """These clips alone, in this order; all classes stay."""
-        return replace(super().subset(indices), files=tuple(self.files[int(index)] for index in indices))
+    def _rows(self, indices: Tensor) -> dict[str, Any]:
+        return super()._rows(indices) | {"files": tuple(self.files[int(index)] for index in indices)}
 
     def _noise(self, draws: random.Random) -> Tensor:
         """A second of noise, each second of all recordings alike probable."""

@@ -3,7 +3,7 @@
 import warnings
 from pathlib import Path
 
-from saligraft.data.roots import default_root
+from saligraft.data.roots import data_root
 from saligraft.data.speech_commands.splits import LISTS
 from saligraft.data.speech_commands.waves import SECOND, wave_length
 
@@ -22,7 +22,7 @@ _PLACE = "the folder that holds the unpacked speech_commands_v0.01.tar.gz or spe
 
 def find_root(root: str | Path | None) -> Path:
     """The folder of the word folders: `root`, or the only folder in it that holds some."""
-    folder = default_root("speech-commands") if root is None else Path(root).expanduser()
+    folder = data_root("speech-commands", root)
     if not folder.is_dir():
         raise ValueError(f"root must name {_PLACE}, but {folder} is no folder")
     if _holds_words(folder):
@@ -37,14 +37,18 @@ def find_root(root: str | Path | None) -> Path:
 def list_clips(root: Path) -> dict[str, list[str]]:
     """The clips "word/file.wav" of every word, both in alphabetical order; all words of a version must be there."""
     found = {each.name for each in root.iterdir() if each.is_dir() and each.name[0] not in "._"}
-    version, words = ("v0.02", _WORDS_2) if found - set(_WORDS_1) else ("v0.01", _WORDS_1)
+    version, words = ("v0.02", _WORDS_2) if found & (set(_WORDS_2) - set(_WORDS_1)) else ("v0.01", _WORDS_1)
     for what, names in (("it lacks", set(words) - found), ("unknown are", found - set(words))):
         if names:
             listed = ", ".join(map(repr, sorted(names)))
             raise ValueError(
                 f"{root} must hold a folder for each of the {len(words)} words of {version}; {what} {listed}"
             )
-    return {word: [f"{word}/{name}" for name in _wave_files(root / word)] for word in words}
+    clips = {word: [f"{word}/{name}" for name in _wave_files(root / word)] for word in words}
+    for word, of_word in clips.items():
+        if not of_word:
+            raise ValueError(f"{root / word} must hold clips, got none")
+    return clips
 
 
 def warn_of_missing(root: Path, clips: dict[str, list[str]], lists: dict[str, str] | None) -> None:

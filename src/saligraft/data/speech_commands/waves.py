@@ -65,4 +65,4 @@ def _opened(path: Path) -> Iterator[wave.Wave_read]:
                 raise ValueError(f"{path} holds no samples")
             yield file
     except (wave.Error, EOFError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as a wav file: {error or 'it ends in its header'}") from error
+        raise ValueError(f"{path} cannot be read as a wav file: {str(error) or 'it ends in its header'}") from error
