@@ -1,5 +1,6 @@
 """One run per folder, and no lock outlives its holder."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -37,3 +38,17 @@ def test_a_holder_that_was_killed_holds_nothing(tmp_path: Path) -> None:
             RunLock(tmp_path)
         holder.send_signal(signal.SIGKILL)
     RunLock(tmp_path).release()
+
+
+def test_a_worker_that_outlives_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
+    """Loader workers are forked after the lock was taken, and take seconds to notice that their parent is gone."""
+    fork = HOLD.replace("print(", "import os; worker = os.fork(); worker or time.sleep(60); print(worker, ")
+    with subprocess.Popen([sys.executable, "-c", fork, str(tmp_path)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        worker = int(holder.stdout.readline().split()[0])
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        try:
+            RunLock(tmp_path).release()
+        finally:
+            os.kill(worker, signal.SIGKILL)

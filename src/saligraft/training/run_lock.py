@@ -12,6 +12,19 @@ except ImportError:  # Windows has no such lock: there two runs in one folder ar
 
 LOCK = ".lock"
 
+_held: set[int] = set()  # the locks' file handles
+
+
+def _let_go_after_fork() -> None:
+    """A forked process, such as a loader's worker, shares these locks, and would hold them after its parent's end."""
+    for handle in _held:
+        os.close(handle)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_after_fork)
+
 
 class RunLock:
     """Held from its making until `release` or the end of the process; a second one on the same folder is refused."""
@@ -27,6 +40,7 @@ class RunLock:
             os.close(self.handle)  # its last holder removed the file while we waited in line
         os.ftruncate(self.handle, 0)
         os.pwrite(self.handle, str(os.getpid()).encode(), 0)
+        _held.add(self.handle)
 
     def _take(self) -> None:
         if fcntl is None:
@@ -52,6 +66,7 @@ class RunLock:
     def release(self) -> None:
         """Let others in; what was made for the lock alone and stayed empty goes too."""
         self.path.unlink(missing_ok=True)
+        _held.discard(self.handle)
         os.close(self.handle)
         for folder in self.made_folders:
             try:
