@@ -55,6 +55,13 @@ def test_batch_norm_over_processes_needs_cuda_to_train_but_not_to_test() -> None
     assert make_accelerator(recipe, to_train=False).device.type == "cpu"
 
 
+def test_fp16_is_refused_where_it_would_quietly_be_fp32() -> None:
+    recipe = make_recipe({"training": {"precision": "fp16"}})
+    with pytest.raises(ValueError, match=r"training\.precision must be fp32 or bf16 on cpu, got fp16"):
+        make_accelerator(recipe)
+    assert make_accelerator(recipe, to_train=False).device.type == "cpu"
+
+
 def test_an_absent_tracker_is_named(tmp_path: Path) -> None:
     recipe = make_recipe({"training": {"trackers": ["tensorbord"]}})
     with pytest.raises(ValueError, match="'tensorbord' is unknown or its package is not installed; installed: "):

@@ -49,6 +49,11 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+def misdate(path: Path) -> None:
+    """Change one number and nothing of the form."""
+    path.write_text(path.read_text().replace('"step": ', '"step": 1'))
+
+
 def of_the_future(path: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
 
@@ -61,6 +66,7 @@ def of_the_future(path: Path) -> None:
         ("shared.safetensors", Path.unlink, "shared.safetensors cannot be read"),
         ("state.json", cut, "state.json cannot be read"),
         ("state.json", Path.unlink, "state.json cannot be read"),
+        ("state.json", misdate, "state.json does not have its own checksum"),
         ("state.json", of_the_future, "state.json must have format 1, got 99"),
     ],
 )
@@ -87,20 +93,56 @@ def test_a_half_written_checkpoint_is_none(tmp_path: Path, accelerator: Accelera
     newer = save(tmp_path, 2, accelerator)
     partial = newer.rename(newer.with_name(f".{newer.name}.partial"))
     for name in ("state.json", "shared.safetensors", "rank-0.safetensors"):
+        (partial / name).unlink()
         found = checkpoint.latest(tmp_path, accelerator, pytest.fail)
         assert found is not None
         assert found.path == older
-        (partial / name).unlink()
     assert save(tmp_path, 2, accelerator) == newer
-    checkpoint.prune(tmp_path, keep=2)
+    checkpoint.prune(tmp_path, keep=2, newest=newer)
     assert sorted(path.name for path in older.parent.iterdir()) == ["step-00000001", "step-00000002"]
+
+
+def test_a_kill_while_a_step_is_replaced_loses_nothing(
+    tmp_path: Path, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the removal of the only checkpoint and the renaming of the one that takes its place."""
+    save(tmp_path, 5, accelerator, attempt=1)
+
+    def kill(*_: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "rename_whole", kill)
+    with pytest.raises(KeyboardInterrupt):
+        save(tmp_path, 5, accelerator, attempt=2)
+    monkeypatch.undo()
+    found = checkpoint.latest(tmp_path, accelerator, pytest.fail)
+    assert found is not None
+    assert found.state["attempt"] == 2
+    assert [path.name for path in checkpoint.names(tmp_path)] == ["step-00000005"]
+
+
+def test_checkpoints_passed_over_as_damaged_do_not_crowd_out_whole_ones(
+    tmp_path: Path, accelerator: Accelerator
+) -> None:
+    older, damaged = (save(tmp_path, step, accelerator) for step in (10, 30))
+    cut(damaged / "state.json")
+    newest = save(tmp_path, 13, accelerator)
+    checkpoint.prune(tmp_path, keep=1, newest=newest)
+    assert checkpoint.names(tmp_path) == [newest]
+    assert not older.exists()
+
+
+def test_foreign_names_are_no_checkpoints(tmp_path: Path, accelerator: Accelerator) -> None:
+    path = save(tmp_path, 4, accelerator)
+    (path.parent / "step-100.ckpt").touch()
+    assert checkpoint.names(tmp_path) == [path]
 
 
 @pytest.mark.parametrize("keep", [1, 3, 9])
 def test_old_checkpoints_are_pruned(keep: int, tmp_path: Path, accelerator: Accelerator) -> None:
     for step in (99_999_998, 3, 100_000_001, 20, 7):  # more digits than the names are padded to
         save(tmp_path, step, accelerator)
-    checkpoint.prune(tmp_path, keep)
+    checkpoint.prune(tmp_path, keep, newest=checkpoint.names(tmp_path)[-1])
     steps = [int(path.name.removeprefix("step-")) for path in checkpoint.names(tmp_path)]
     assert steps == [3, 7, 20, 99_999_998, 100_000_001][-keep:]
 

@@ -17,7 +17,9 @@ from saligraft.training import (
     Recipe,
     RunStopped,
     SilentReporter,
+    checkpoint,
     load_recipe,
+    loop,
     make_recipe,
     train,
 )
@@ -235,6 +237,40 @@ def test_a_broken_batch_names_itself_and_the_last_good_checkpoint(
         quiet_train(recipe, tmp_path / "a")
     monkeypatch.undo()
     assert quiet_train(recipe, tmp_path / "a", resume=True).metrics == quiet_train(recipe).metrics
+
+
+def test_a_broken_batch_does_not_wait_for_the_epoch_s_end(
+    tiny_table: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+
+    class Counting(SilentReporter):
+        def step(self) -> None:
+            steps.append(1)
+
+    monkeypatch.setattr(loop, "READ_LOSSES_EVERY", 2)
+    break_batch(monkeypatch, 1)
+    with pytest.raises(ValueError, match=r"in epoch 1 at batch 2 of 5"):
+        train(with_method(tiny_table, "none", batch_size=8), reporter=Counting())
+    assert len(steps) == 2
+
+
+def test_a_stop_where_a_checkpoint_was_just_written_writes_no_second(
+    tiny_table: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second one of the same step would take the first one away before it has its name."""
+    saved: list[int] = []
+    save = checkpoint.save
+
+    def counted(folder: Path, step: int, *rest: Any) -> Path:
+        saved.append(step)
+        return save(folder, step, *rest)
+
+    monkeypatch.setattr(checkpoint, "save", counted)
+    recipe = with_method(tiny_table, "none", batch_size=8, checkpoint_steps=2)
+    with pytest.raises(RunStopped):
+        train(recipe, tmp_path, reporter=Interrupting(2))
+    assert saved == [2]
 
 
 def test_a_broken_batch_is_skipped_if_the_recipe_says_so(

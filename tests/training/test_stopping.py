@@ -13,9 +13,9 @@ from saligraft.training.stopping import SIGNALS, RunStopped, listening
 def test_a_signal_is_noted_and_counts_as_shells_do(number: signal.Signals, code: int) -> None:
     before = [signal.getsignal(each) for each in SIGNALS]
     with listening() as request:
-        assert request.agreed(Accelerator(cpu=True), step=3) == 0
+        assert request.agreed(Accelerator(cpu=True), now=False) == 0
         signal.raise_signal(number)
-        assert request.agreed(Accelerator(cpu=True), step=3) == number
+        assert request.agreed(Accelerator(cpu=True), now=False) == number
         assert RunStopped(number, None).exit_code == code
     assert [signal.getsignal(each) for each in SIGNALS] == before
 

@@ -4,9 +4,13 @@ The processes are started once for all tests here; Accelerate joins them by gloo
 """
 
 import json
+import math
 import os
 import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +24,10 @@ from saligraft.saliency.sources import FeatureMap
 from saligraft.training import checkpoint, evaluate, make_recipe
 from saligraft.training.accelerator import make_accelerator, told_to_all
 from saligraft.training.compiled import compile_passes
+from saligraft.training.epoch import check_losses, check_weights
+from saligraft.training.run_state import Position
 from saligraft.training.setup import labelled_images, make_loader
+from saligraft.training.stretches import mean_seconds_since
 
 HALF, CLASSES, GRID = 4, 5, 2
 TEST_IMAGES = 13  # odd: the processes get unequal shares, and in batches of 2 a last partial one
@@ -110,6 +117,33 @@ def shown_and_scored(accelerator: Any) -> tuple[list[int], tuple[float, ...]]:
     return network.seen, tuple(scores)
 
 
+def told(act: Callable[[], Any]) -> str:
+    """Kind and words of the error that an act ends with in this process."""
+    try:
+        act()
+    except ValueError as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def faults(accelerator: Any) -> dict[str, str]:
+    """What this process makes of a mistake of both, of numbers broken in the second, and of clocks that differ."""
+    rank, second = accelerator.process_index, accelerator.process_index == 1
+    network = nn.BatchNorm1d(2)
+    network.running_mean[1] = math.inf if second else 0.0
+    recipe = make_recipe({})
+    timeline = SimpleNamespace(stage=lambda _: SimpleNamespace(batches=9))
+    session: Any = SimpleNamespace(recipe=recipe, accelerator=accelerator, network=network, timeline=timeline)
+    losses = [torch.tensor(value) for value in (1.0, 2.0, -math.inf if second else 3.0)]
+    clock = time.perf_counter() - 100 * rank
+    return {
+        "both": told(lambda: told_to_all(accelerator)(int)("a")),
+        "loss": told(lambda: check_losses(session, Position(losses=losses))),
+        "weights": told(lambda: check_weights(session, Position())),
+        "impatience": str(round(mean_seconds_since(clock, session))),
+    }
+
+
 def told_mistakes(accelerator: Any, folder: Path) -> list[str]:
     """What this process makes of a mistake, and of a full disk, that the second one finds."""
     second = accelerator.process_index == 1
@@ -145,6 +179,7 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
         own, _ = gradients(model, accelerator, half, compiled=compiled)
         torch.save(own, Path(folder) / f"{rank}-{compiled}.pt")
     (Path(folder) / f"{rank}.json").write_text(json.dumps(shown_and_scored(accelerator)))
+    (Path(folder) / f"faults-{rank}.json").write_text(json.dumps(faults(accelerator)))
     (Path(folder) / f"{rank}-told.json").write_text(json.dumps(told_mistakes(accelerator, Path(folder))))
     accelerator.wait_for_everyone()  # a process that leaves first may break the other's connection
     torch.distributed.destroy_process_group()
@@ -182,6 +217,23 @@ def test_each_test_image_counts_once(folder: Path) -> None:
     assert parts[0][1] == parts[1][1]
     assert parts[0][1] == pytest.approx(scores)
     assert 0 < scores[1] < 100
+
+
+@pytest.mark.slow
+def test_what_both_find_is_told_once_and_what_breaks_in_one_ends_both(folder: Path) -> None:
+    first, second = (json.loads((folder / f"faults-{rank}.json").read_text()) for rank in range(2))
+    words = "invalid literal for int() with base 10: 'a'"
+    assert (first["both"], second["both"]) == (f"ValueError: {words}", f"ToldElsewhereError: {words}")
+    for name, expected in (("loss", "at batch 3 of 9 (loss -inf)"), ("weights", "(weights inf)")):
+        assert expected in first[name]
+        assert expected in second[name]
+
+
+@pytest.mark.slow
+def test_processes_lose_patience_together(folder: Path) -> None:
+    """One that took a step more than the other would wait for it forever."""
+    waits = [json.loads((folder / f"faults-{rank}.json").read_text())["impatience"] for rank in range(2)]
+    assert waits == ["50", "50"]
 
 
 @pytest.mark.slow

@@ -37,9 +37,10 @@ def make_accelerator(recipe: Recipe, track_in: Path | None = None, *, to_train: 
         # Two forward passes a step: broadcasting would overwrite buffers that the first one's backward needs.
         kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
     )
-    _check_batches(recipe, accelerator.num_processes)
-    if to_train and recipe.training.sync_batch_norm and accelerator.device.type != "cuda":
-        raise ValueError(f"training.sync_batch_norm must be false on {accelerator.device.type}: it needs CUDA")
+    with told_to_all(accelerator):
+        _check_batches(recipe, accelerator.num_processes)
+        if to_train:
+            _check_device(recipe, accelerator.device.type)
     return accelerator
 
 
@@ -57,7 +58,10 @@ class ToldElsewhereError(ValueError):
 
 @contextlib.contextmanager
 def told_to_all(accelerator: Accelerator) -> Iterator[None]:
-    """Make a user's mistake that one process finds a mistake in all, so that none waits for another in vain."""
+    """Make a user's mistake that one process finds a mistake in all, so that none waits for another in vain.
+
+    Where several find one, the first of them tells the user.
+    """
     found: Exception | None = None
     try:
         yield
@@ -65,9 +69,9 @@ def told_to_all(accelerator: Accelerator) -> Iterator[None]:
         found = error
     if accelerator.num_processes > 1:
         messages = gather_object([None if found is None else str(found)])
-        message = next((each for each in messages if each is not None), None)
-        if found is None and message is not None:
-            found = ToldElsewhereError(message)
+        teller = next((number for number, message in enumerate(messages) if message is not None), None)
+        if teller not in (None, accelerator.process_index):
+            found = ToldElsewhereError(messages[teller])
     if found is not None:
         raise found
 
@@ -98,6 +102,13 @@ def only_cpu() -> bool:
     if hasattr(torch, "accelerator"):  # torch 2.6 and up
         return not torch.accelerator.is_available()
     return not (torch.cuda.is_available() or torch.backends.mps.is_available())
+
+
+def _check_device(recipe: Recipe, device: str) -> None:
+    if recipe.training.sync_batch_norm and device != "cuda":
+        raise ValueError(f"training.sync_batch_norm must be false on {device}: it needs CUDA")
+    if recipe.training.precision == "fp16" and device == "cpu":  # Accelerate would quietly train in fp32
+        raise ValueError("training.precision must be fp32 or bf16 on cpu, got fp16: set training.precision=bf16")
 
 
 def _check_batches(recipe: Recipe, processes: int) -> None:

@@ -1,8 +1,8 @@
 """Checkpoints: folders of safetensors and JSON, whole or not there at all; nothing is ever unpickled.
 
 `checkpoints/step-00000123/` holds `shared.safetensors` (what is equal in all processes), `rank-0.safetensors` and so on
-(what is each process's own), and `state.json` (where the run stands, and the checksum of each file). It is written
-aside, synced and renamed, so that a kill leaves the one before it.
+(what is each process's own), and `state.json` (where the run stands, and the checksum of each file, its own included).
+It is written aside, synced and renamed, so that a kill leaves the one before it.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from saligraft.training.files import rename_whole, sync, write_whole
 
 CHECKPOINTS, STATE, SHARED = "checkpoints", "state.json", "shared.safetensors"
 FORMAT = 1
+SEAL = "checksum"  # of all else in state.json
 
 Tensors = Mapping[str, Tensor]
 
@@ -65,7 +66,7 @@ def save(
         sums = {name: total for part in gather_object([sums]) for name, total in part.items()}
     with _told_to_all(accelerator, final, cleaning=aside):
         if first:
-            write_whole(aside / STATE, json.dumps({"format": FORMAT, "files": sums, **state}, allow_nan=False))
+            write_whole(aside / STATE, _sealed({"format": FORMAT, "files": sums, **state}))
             sync(aside)
             _discard(final)  # a step that was taken again from an older checkpoint
             rename_whole(aside, final)
@@ -86,15 +87,22 @@ def latest(folder: Path, accelerator: Accelerator, warn: Callable[[str], None] |
     return newest[0]
 
 
-def prune(folder: Path, keep: int) -> None:
-    """Delete all but the newest `keep` checkpoints, and what a kill left half written."""
-    for path in names(folder)[:-keep]:
-        _discard(path)
+def prune(folder: Path, keep: int, newest: Path) -> None:
+    """Keep `newest`, just written, and those before it, `keep` in all; delete the others and what a kill left.
+
+    A later step than the newest is one that was passed over as damaged: it must not count among those to keep.
+    """
+    found = names(folder)
+    kept = found[: found.index(newest) + 1][-keep:]
+    for path in found:
+        if path not in kept:
+            _discard(path)
     for leftover in (folder / CHECKPOINTS).glob(".step-*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _newest_whole(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+    _name_whole_partials(folder)
     found = names(folder)
     for path in reversed(found):
         try:
@@ -106,14 +114,27 @@ def _newest_whole(folder: Path, warn: Callable[[str], None]) -> Checkpoint | Non
     return None
 
 
+def _name_whole_partials(folder: Path) -> None:
+    """Finish the renaming of a checkpoint after a kill that fell between it and the removal of what it replaces."""
+    for aside in (folder / CHECKPOINTS).glob(".step-*.partial"):
+        final = aside.with_name(aside.name.removeprefix(".").removesuffix(".partial"))
+        with suppress(ValueError):
+            _verified(aside)
+            if not final.exists():
+                rename_whole(aside, final)
+
+
 def _verified(path: Path) -> dict[str, Any]:
     """The state of a checkpoint whose files are what their checksums say."""
     try:
-        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        text = (path / STATE).read_text(encoding="utf-8")
+        state = json.loads(text)
         if state["format"] != FORMAT:
             raise ValueError(f"{STATE} must have format {FORMAT}, got {state['format']!r}")
+        if _sealed({name: value for name, value in state.items() if name != SEAL}) != text:
+            raise ValueError(f"{STATE} does not have its own checksum")
         sums: dict[str, str] = dict(state["files"])
-    except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{STATE} cannot be read ({type(error).__name__})") from error
     for name, expected in sums.items():
         try:
@@ -133,6 +154,12 @@ def _write(path: Path, tensors: Tensors) -> str:
         raise OSError(str(error)) from error
     sync(path)
     return _checksum(path)
+
+
+def _sealed(content: Mapping[str, Any]) -> str:
+    """Content as JSON that holds its own checksum."""
+    text = json.dumps(content, allow_nan=False)
+    return json.dumps({**content, SEAL: hashlib.sha256(text.encode()).hexdigest()}, allow_nan=False)
 
 
 def _checksum(path: Path) -> str:
@@ -161,7 +188,8 @@ def _told_to_all(accelerator: Accelerator, final: Path, cleaning: Path | None = 
 
 def names(folder: Path) -> list[Path]:
     """The checkpoints of a run folder, whole or damaged, oldest first."""
-    return sorted((folder / CHECKPOINTS).glob("step-[0-9]*"), key=lambda path: int(path.name.removeprefix("step-")))
+    steps = {path: path.name.removeprefix("step-") for path in (folder / CHECKPOINTS).glob("step-*")}
+    return sorted((path for path, step in steps.items() if step.isdecimal()), key=lambda path: int(steps[path]))
 
 
 def _rank_file(rank: int) -> str:

@@ -113,22 +113,28 @@ def check_losses(session: Session, position: Position) -> None:
     """Raise for the first batch of the epoch whose loss is not finite in any process, unless such are skipped."""
     if session.recipe.training.on_nonfinite == "skip" or not position.losses:
         return
-    broken = (~torch.stack(position.losses).isfinite()).int()
+    losses = torch.stack(position.losses)[None]
     if session.accelerator.num_processes > 1:
-        broken = session.accelerator.reduce(broken, reduction="sum")
+        losses = session.accelerator.gather(losses)  # (processes, batches)
+    broken = ~losses.isfinite()
     if broken.any():
-        batch = int(broken.bool().int().argmax())
+        batch = int(broken.any(dim=0).int().argmax())
+        loss = float(losses[broken[:, batch], batch][0])
         count = session.timeline.stage(position.epoch).batches
         raise DivergenceError(
             f"training diverged in epoch {position.epoch + 1} at batch {batch + 1} of {count} "
-            f"(loss {float(position.losses[batch])}): lower optimizer.lr, or set training.on_nonfinite=skip"
+            f"(loss {loss}): lower optimizer.lr, or set training.on_nonfinite=skip"
         )
 
 
 def check_weights(session: Session, position: Position) -> None:
-    """Raise where a weight or running statistic is not finite; float64 holds the sum of any finite float32."""
+    """Raise in all processes where a weight or running statistic of one is not finite.
+
+    float64 holds the sum of any finite float32.
+    """
     values = [value for value in session.network.state_dict().values() if value.is_floating_point()]
-    total = float(sum(value.abs().sum(dtype=torch.float64) for value in values))
+    own = float(sum(value.abs().sum(dtype=torch.float64) for value in values))
+    [total] = sum_over_processes(session.accelerator, [own])
     if not math.isfinite(total):
         raise DivergenceError(f"training diverged in epoch {position.epoch + 1} (weights {total}): lower optimizer.lr")
 

@@ -15,7 +15,13 @@ import torch
 
 from saligraft.reports.run_report import write_run_report
 from saligraft.training import checkpoint
-from saligraft.training.accelerator import average_buffers, make_accelerator, start_trackers, told_to_all
+from saligraft.training.accelerator import (
+    ToldElsewhereError,
+    average_buffers,
+    make_accelerator,
+    start_trackers,
+    told_to_all,
+)
 from saligraft.training.epoch import DivergenceError, Watch, check_losses, check_weights, train_epoch
 from saligraft.training.evaluate import evaluate
 from saligraft.training.progress import Reporter, SilentReporter, make_reporter
@@ -27,6 +33,10 @@ from saligraft.training.run_state import Position, capture, differences, restore
 from saligraft.training.session import Session, prepare
 from saligraft.training.setup import labelled_images
 from saligraft.training.stopping import RunStopped, StopRequest, listening
+
+# In optimiser steps. To read a loss is to wait for the device, and processes that agree exchange a message.
+READ_LOSSES_EVERY = 100
+AGREE_EVERY = 8
 
 
 def train(
@@ -78,6 +88,7 @@ class Run:
         """Stand at the start, or where the newest whole checkpoint of the folder was taken."""
         recipe, accelerator = self.session.recipe, self.session.accelerator
         self.position = Position()
+        self.saved: tuple[int, int] | None = None  # epoch and batch of the newest checkpoint
         found = None
         if resume and self.path is not None:
             with told_to_all(accelerator):
@@ -85,9 +96,12 @@ class Run:
                     self.folder.check_resumable()
             found = checkpoint.latest(self.path, accelerator)
         if found is not None:
-            for difference in differences(self.session, found):
+            with told_to_all(accelerator):
+                changed = differences(self.session, found)
+            for difference in changed:
                 self.reporter.note(f"resumed under other conditions, so the last digits may differ: {difference}")
             self.position = restore(self.session, found)
+            self.saved = (self.position.epoch, self.position.batch)
         if self.folder is None:
             return
         place = (accelerator.device, accelerator.num_processes)
@@ -106,8 +120,9 @@ class Run:
         try:
             while position.epoch < timeline.epochs:
                 self._epoch()
-        except DivergenceError as error:
-            raise DivergenceError(f"{error}; {self._last_good()}") from error
+        except DivergenceError as error:  # in all processes
+            kind = DivergenceError if accelerator.is_main_process else ToldElsewhereError
+            raise kind(f"{error}; {self._last_good()}") from error
         finally:
             self.reporter.close()
             timeline.close_stages_before(timeline.epochs)
@@ -130,33 +145,37 @@ class Run:
         is_last = position.epoch == session.timeline.epochs
         if is_last or position.epoch % session.recipe.training.checkpoint_epochs == 0:
             self._save()
-        self._stop_if_asked(0, now=not is_last)
+        self._stop_if_asked(now=True)
 
     def _after_step(self, position: Position, steps: int) -> None:
         every = self.session.recipe.training.checkpoint_steps
         at_end = position.batch == self.session.timeline.stage(position.epoch).batches
+        if steps % READ_LOSSES_EVERY == 0:
+            check_losses(self.session, position)
         if every and steps % every == 0 and not at_end:
             self._save()
-        self._stop_if_asked(steps, now=at_end)
+        self._stop_if_asked(now=at_end or steps % AGREE_EVERY == 0)
 
-    def _stop_if_asked(self, steps: int, *, now: bool) -> None:
-        number = self.request.agreed(self.session.accelerator, steps, now=now)
+    def _stop_if_asked(self, *, now: bool) -> None:
+        number = self.request.agreed(self.session.accelerator, now=now)
         if number:
             self._save()
             raise RunStopped(number, self.path)
 
     def _save(self) -> None:
         """A checkpoint of here, unless something is no longer a number: then the one before stays the last."""
-        if self.path is None:
-            return
         session, position = self.session, self.position
+        here = (position.epoch, position.batch)
+        if self.path is None or here == self.saved:
+            return
         check_losses(session, position)
         check_weights(session, position)
         captured = capture(session, position)
         batches = session.timeline.first_batch(position.epoch) + position.batch
-        checkpoint.save(self.path, batches, *captured, session.accelerator)
+        newest = checkpoint.save(self.path, batches, *captured, session.accelerator)
+        self.saved = here
         if self.folder is not None:
-            checkpoint.prune(self.path, session.recipe.training.keep_checkpoints)
+            checkpoint.prune(self.path, session.recipe.training.keep_checkpoints, newest)
 
     def _last_good(self) -> str:
         names = [] if self.path is None else checkpoint.names(self.path)

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 
 from saligraft.data import Loader, Split
 from saligraft.regularizers import DropBlock
+from saligraft.training.accelerator import told_to_all
 from saligraft.training.ema import Average
 from saligraft.training.optimizer import build_optimizer
 from saligraft.training.recipe import Recipe
@@ -39,6 +41,8 @@ class Timeline:
 
     def __init__(self, stages: Sequence[Stage], epochs: int) -> None:
         self.stages, self.epochs = tuple(stages), epochs
+        batches = (self.stage(epoch).batches for epoch in range(epochs))
+        self._first_batches = tuple(accumulate(batches, initial=0))
 
     def stage(self, epoch: int) -> Stage:
         return [stage for stage in self.stages if stage.first_epoch <= epoch][-1]
@@ -51,8 +55,8 @@ class Timeline:
                 stage.loader.close()
 
     def first_batch(self, epoch: int) -> int:
-        """The number of batches in all epochs before this one."""
-        return sum(self.stage(before).batches for before in range(epoch))
+        """The number of batches in all epochs before this one; of the whole run, beyond its end."""
+        return self._first_batches[min(epoch, self.epochs)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,10 +84,11 @@ class Session:
 
 def prepare(recipe: Recipe, accelerator: Accelerator) -> Session:
     """Load the data, build the network, and hand network and optimiser to Accelerate."""
-    train_data, test_data = load_split(recipe, "train"), load_split(recipe, "test")
-    network = make_network(recipe, train_data)
-    check_method(recipe, network, train_data)
-    optimizer = build_optimizer(network, recipe.optimizer)
+    with told_to_all(accelerator):
+        train_data, test_data = load_split(recipe, "train"), load_split(recipe, "test")
+        network = make_network(recipe, train_data)
+        check_method(recipe, network, train_data)
+        optimizer = build_optimizer(network, recipe.optimizer)
     with warnings.catch_warnings():
         # torch >= 2.15 renames the option that `make_accelerator` sets; Accelerate knows the old name alone
         warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated", category=FutureWarning)

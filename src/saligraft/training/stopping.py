@@ -11,8 +11,6 @@ import torch
 from accelerate import Accelerator
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# Processes ask each other this often, in optimiser steps: each time costs a message.
-AGREE_EVERY = 8
 
 
 class RunStopped(KeyboardInterrupt):
@@ -40,14 +38,14 @@ class StopRequest:
         del frame
         self.number = number
 
-    def agreed(self, accelerator: Accelerator, step: int, *, now: bool = False) -> int:
+    def agreed(self, accelerator: Accelerator, *, now: bool) -> int:
         """The signal that any process got, the same in all processes; 0 for none.
 
-        Several processes agree only every few steps, or where all of them say `now`.
+        Several processes agree only where all of them say `now`.
         """
         if accelerator.num_processes == 1:
             return self.number
-        if step % AGREE_EVERY and not now:
+        if not now:
             return 0
         numbers = accelerator.gather(torch.tensor([self.number], device=accelerator.device))
         return int(numbers.max())

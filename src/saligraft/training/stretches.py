@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 import torch
 
 from saligraft.data import Batch, Loader
+from saligraft.training.accelerator import sum_over_processes
 from saligraft.training.epoch import optimizer_step, set_learning_rate
 from saligraft.training.evaluate import evaluate
 from saligraft.training.progress import SilentReporter
@@ -72,7 +73,7 @@ def _measure(session: Session, start: int, end: int, steps: int, seconds: float)
     with closing(WaitingTimer(stage.loader, start)) as batches:
         number, warm_up = session.timeline.first_batch(start), WARM_UP_STEPS + getattr(stage.loader, "workers", 0)
         began = time.perf_counter()
-        while len(taken) < warm_up + steps and (len(taken) < 2 or time.perf_counter() - began < seconds):
+        while len(taken) < warm_up + steps and (len(taken) < 2 or mean_seconds_since(began, session) < seconds):
             taken.append(_timed_step(session, batches, number + len(taken) * group))
     measured = taken[min(warm_up, len(taken) - 1) :]
     # Workers deliver several batches at once and then none: the wait's mean counts, not its middle.
@@ -88,6 +89,12 @@ def _measure(session: Session, start: int, end: int, steps: int, seconds: float)
         wait_seconds=wait,
         peak_memory=_peak_memory(session.accelerator.device),
     )
+
+
+def mean_seconds_since(began: float, session: Session) -> float:
+    """The same in all processes: each step takes all of them."""
+    [total] = sum_over_processes(session.accelerator, [time.perf_counter() - began])
+    return total / int(session.accelerator.num_processes)
 
 
 def _timed_step(session: Session, batches: "WaitingTimer", number: int) -> Step:
