@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,56 @@ def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"is not empty: .*--overwrite"):
         RunFolder.plan(tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_foreign_folder_is_not_taken_for_a_run_to_resume(tmp_path: Path) -> None:
+    """Its checkpoints folder, of whatever program, would be deleted."""
+    mine = tmp_path / "checkpoints" / "mine.pt"
+    mine.parent.mkdir()
+    mine.touch()
+    with pytest.raises(ValueError, match="is not empty"):
+        RunFolder.plan(tmp_path, resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
+    assert mine.exists()
+
+
+def test_a_run_killed_before_its_recipe_was_written_may_be_resumed(tmp_path: Path) -> None:
+    for name in ("timing.jsonl", ".recipe.toml.partial"):
+        (tmp_path / name).write_text("half")
+    RunFolder.plan(tmp_path, resume=True).close()
+
+
+def test_overwriting_removes_checkpoints_before_their_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a kill between the two would leave a later run of another recipe to find them."""
+    folder = RunFolder.plan(tmp_path)
+    folder.start(Recipe(), torch.device("cpu"), processes=1)
+    (tmp_path / "checkpoints").mkdir()
+
+    def kill(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "unlink", kill)
+    with pytest.raises(KeyboardInterrupt):
+        folder.start(Recipe(seed=1), torch.device("cpu"), processes=1)
+    monkeypatch.undo()
+    assert not (tmp_path / "checkpoints").exists()
+    assert load_recipe(tmp_path / "recipe.toml") == Recipe()
+
+
+@pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="the system has no limit on file sizes")
+def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    folder = RunFolder.plan(tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"model\.safetensors could not be written: .*too large"):
+            folder.finish({}, nn.Linear(64, 64))
+        with pytest.raises(OSError, match=r"metrics\.jsonl could not be written: .*too large"):
+            folder.add_epoch(METRICS, TIMING)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    folder.close()
+    assert {path.name for path in tmp_path.iterdir()} == {"metrics.jsonl"}
 
 
 def test_overwriting_removes_the_run_and_nothing_else(tmp_path: Path) -> None:

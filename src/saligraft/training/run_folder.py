@@ -47,9 +47,12 @@ class RunFolder:
         if overwrite and resume:
             raise ValueError("a run is either overwritten or resumed, got both")
         folder = cls(path)
-        if not (overwrite or resume) and any(entry.name != LOCK for entry in path.iterdir()):
+        has_run = (path / RECIPE).is_file()
+        # A run killed as it began may have left some of its files, but not yet its recipe.
+        begun = has_run or all(_is_run_file(entry.name) for entry in path.iterdir())
+        is_empty = all(entry.name == LOCK for entry in path.iterdir())
+        if not (overwrite or (resume and begun) or is_empty):
             folder.close()
-            has_run = (path / RECIPE).is_file()
             raise ValueError(
                 f"the run folder {path} is not empty: choose another, overwrite it (--overwrite, in Python "
                 f"overwrite=True)" + (" or go on with its run (--resume)" if has_run else "")
@@ -73,10 +76,14 @@ class RunFolder:
             raise ValueError(f"the run in {self.path} is finished, and its checkpoints are gone: nothing to resume")
 
     def start(self, recipe: Recipe, device: torch.device, processes: int) -> None:
-        """Take out an earlier run's files; write what machine this is, then the complete recipe."""
+        """Take out an earlier run's files; write what machine this is, then the complete recipe.
+
+        Checkpoints go first: a kill on the way leaves none without the recipe they are of.
+        """
+        if (self.path / checkpoint.CHECKPOINTS).exists():
+            shutil.rmtree(self.path / checkpoint.CHECKPOINTS)
         for name in RUN_FILES:
             (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self.path / checkpoint.CHECKPOINTS, ignore_errors=True)
         self._append(TIMING, {"machine": machine_facts(device, processes)})
         write_whole(self.path / RECIPE, dump_recipe(recipe))
 
@@ -101,7 +108,11 @@ class RunFolder:
     def finish(self, summary: Mapping[str, Any], network: nn.Module) -> None:
         """Write the network, then the result: where result.json stands, the run is whole."""
         aside = self.path / f".{MODEL}.partial"
-        save_model(network, str(aside))
+        try:
+            save_model(network, str(aside))
+        except SafetensorError as error:  # how it words a full disk
+            aside.unlink(missing_ok=True)
+            raise OSError(f"{self.path / MODEL} could not be written: {error}; resume once there is room") from error
         aside.chmod(0o666 & ~_umask())  # safetensors writes for the owner alone
         sync(aside)
         rename_whole(aside, self.path / MODEL)
@@ -111,8 +122,16 @@ class RunFolder:
         self.lock.release()
 
     def _append(self, name: str, line: Mapping[str, Any]) -> None:
-        with (self.path / name).open("a", encoding="utf-8") as file:
-            file.write(_lines([line]))
+        try:
+            with (self.path / name).open("a", encoding="utf-8") as file:
+                file.write(_lines([line]))
+        except OSError as error:
+            raise OSError(f"{self.path / name} could not be written: {error.strerror}") from error
+
+
+def _is_run_file(name: str) -> bool:
+    """Whether a run writes a file of this name before or with its recipe; also one half written."""
+    return name == LOCK or name.removeprefix(".").removesuffix(".partial") in RUN_FILES
 
 
 def _lines(entries: Sequence[Mapping[str, Any]]) -> str:
