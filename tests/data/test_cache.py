@@ -141,6 +141,18 @@ def test_a_folder_that_cannot_be_made_means_memory(tmp_path: Path, monkeypatch: 
         assert torch.equal(cached("set", "k", Source()), SAMPLES)
 
 
+@pytest.mark.parametrize("chosen", ["", "~no such user/cache"])
+def test_a_user_without_a_home_means_memory(monkeypatch: pytest.MonkeyPatch, chosen: str) -> None:
+    def nobody(_: object = None) -> str:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setenv("SALIGRAFT_CACHE", chosen)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nobody)
+    with pytest.warns(UserWarning, match=r"the cache folder cannot be used \(Could not determine home directory\)"):
+        assert torch.equal(cached("set", "k", Source()), SAMPLES)
+
+
 def test_a_full_disk_means_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

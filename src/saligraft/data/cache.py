@@ -39,6 +39,7 @@ def cached(name: str, key: str, blocks: Blocks) -> Tensor:
 
     Where the cache cannot be written, that is said in a warning, and the samples are held in memory.
     """
+    folder: Path | None = None
     try:
         with _cache_trouble():
             folder = cache_folder()
@@ -48,7 +49,7 @@ def cached(name: str, key: str, blocks: Blocks) -> Tensor:
         return _build(path, key, blocks) if found is None else found
     except CacheUnavailableError as error:
         warnings.warn(
-            f"the cache {cache_folder()} cannot be used ({error}), so samples are decoded anew and held in memory; "
+            f"the cache {folder or 'folder'} cannot be used ({error}), so samples are decoded anew and held in memory; "
             "SALIGRAFT_CACHE names another folder",
             stacklevel=2,
         )
@@ -109,6 +110,8 @@ def _cache_trouble() -> Iterator[None]:
         yield
     except OSError as error:
         raise CacheUnavailableError(error.strerror or str(error)) from error
+    except RuntimeError as error:  # pathlib's word for a user without a home, as in some containers
+        raise CacheUnavailableError(str(error).rstrip(".")) from error
 
 
 def _checked(block: Tensor) -> Tensor:
