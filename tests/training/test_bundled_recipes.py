@@ -22,6 +22,8 @@ from saligraft.training.session import prepare
 NAMES = tuple(bundled_recipes())
 TITLES = {name: tomllib.loads(file.read_text(encoding="utf-8"))["title"] for name, file in bundled_recipes().items()}
 BASES = tuple(name for name in NAMES if TITLES[name].endswith("plain training"))
+# Those of the paper's own size, and not the laptop-sized twins.
+FULL = tuple(name for name in NAMES if not any(f"-{net}-" in f"{name}-" for net in ("wrn-10-2", "resnet-10", "20-24")))
 LARGE = tuple(
     f"{name}-saliency-grafting"
     for name in (
@@ -136,7 +138,7 @@ def test_learning_rates_are_the_paper_s(name: str, learning_rates: list[tuple[fl
         assert recipe.optimizer.lr * recipe.schedule.factor(epoch, recipe.training.epochs) == pytest.approx(rate)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "saliency-grafting" in name and "-10" not in name])
+@pytest.mark.parametrize("name", [name for name in FULL if "saliency-grafting" in name])
 def test_saliency_grafting_is_as_in_appendix_b(name: str) -> None:
     recipe = bundled(name)
     method = recipe.method.build()[0]
@@ -146,6 +148,31 @@ def test_saliency_grafting_is_as_in_appendix_b(name: str) -> None:
     on_imagenet = recipe.data.name == "imagenet"
     assert method.temperature == (0.3 if on_imagenet else 0.2) or ablation
     assert method.grids == ((8,) if ablation else (4, 7, 8) if recipe.data.name in ("imagenet", "cub") else (4, 8))
+
+
+@pytest.mark.parametrize("name", [name for name in FULL if not name.startswith("speech-commands")])
+def test_optimizers_are_those_of_appendices_a_and_b(name: str) -> None:
+    recipe = bundled(name)
+    epochs = {"pyramidnet-200-240": 300, "tiny": 600, "wrn-28-10": 400, "cifar100-resnet-18": 400, "imagenet-": 100}
+    given = next((count for part, count in epochs.items() if part in name), None)
+    assert recipe.training.epochs == given or recipe.data.name == "cub"
+    assert recipe.optimizer.name == ("adam" if recipe.data.name == "cub" else "sgd")
+    assert recipe.optimizer.momentum == 0.9
+    assert recipe.optimizer.weight_decay in ((0.0005, 0.0001) if recipe.data.name == "cifar100" else (0.0001,))
+    assert recipe.optimizer.decay_norm_and_bias == (recipe.data.name != "imagenet")
+    assert recipe.optimizer.head_lr == (0.01 if recipe.data.name == "cub" else None)
+
+
+@pytest.mark.parametrize("name", [name for name in FULL if name.startswith(("cifar100", "tiny"))])
+def test_baselines_are_as_in_appendix_b(name: str) -> None:
+    for method, options in zip(bundled(name).method.parts, bundled(name).method.build(), strict=True):
+        if method in ("mixup", "cutmix", "saliencymix"):
+            assert (options.alpha, options.per) == (1.0, "batch")
+            assert options.probability == (1.0 if method == "mixup" else 0.5)
+        if method == "manifold-mixup":  # of the authors, but 1 in Table 2
+            assert (options.alpha, options.per) == (1.0 if "pyramidnet" in name else 2.0, "batch")
+        if method == "puzzlemix":
+            assert (options.beta, options.gamma, options.eta, options.transport_cost) == (1.2, 0.5, 0.2, 0.8)
 
 
 @pytest.mark.parametrize("base", ["shapes-wrn-10-2", "cifar100-wrn-28-10", "cifar100-pyramidnet-200-240"])
