@@ -85,6 +85,17 @@ def test_damage_leaves_nothing(tmp_path: Path, name: str, keep: int) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+def test_an_encrypted_archive_is_named(tmp_path: Path) -> None:
+    archive = make(tmp_path / "x.zip", {"set/a.txt": b"1"})
+    content = bytearray(archive.read_bytes())
+    content[6] |= 1  # the flag of encryption, in the file's own header and in the list at the end
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    archive.write_bytes(content)
+    with pytest.raises(ValueError, match=r"x\.zip is damaged or not the official file: .*encrypted"):
+        unpack(archive, tmp_path / "set", "set")
+    assert os.listdir(tmp_path) == ["x.zip"]
+
+
 def test_an_archive_without_the_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="it holds no folder other"):
         unpack(make(tmp_path / "x.zip", FILES), tmp_path / "target", "other")

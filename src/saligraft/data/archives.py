@@ -45,7 +45,8 @@ def _extract(archive: Path, folder: Path) -> None:
                 stream.extractall(folder, filter=_checked)
     except tarfile.FilterError as error:
         raise ValueError(f"{archive} is refused: {error}") from error
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, UnsafeNameError) as error:
+    # zipfile says RuntimeError of encryption and of ways to compress that it does not know
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnsafeNameError) as error:
         raise ValueError(f"{archive} is damaged or not the official file: {error}") from error
 
 
