@@ -93,7 +93,7 @@ def test_an_encrypted_archive_is_named(tmp_path: Path) -> None:
     archive.write_bytes(content)
     with pytest.raises(ValueError, match=r"x\.zip is damaged or not the official file: .*encrypted"):
         unpack(archive, tmp_path / "set", "set")
-    assert os.listdir(tmp_path) == ["x.zip"]
+    assert list(tmp_path.iterdir()) == [archive]
 
 
 def test_an_archive_without_the_folder_is_refused(tmp_path: Path) -> None:
