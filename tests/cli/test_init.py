@@ -105,3 +105,10 @@ def test_python_m_saligraft_is_the_same_command(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("saligraft: error: no recipe file or bundled recipe 'missing.toml'")
     assert "Traceback" not in done.stderr
+
+
+def test_our_warnings_are_one_line_and_others_are_python_s(capsys: pytest.CaptureFixture[str]) -> None:
+    cli._show_warning(UserWarning("two\nlines"), UserWarning, cli.__file__, 3)
+    assert capsys.readouterr().err == "saligraft: warning: two lines\n"
+    with pytest.warns(UserWarning, match="theirs"):
+        cli._show_warning(UserWarning("theirs"), UserWarning, "elsewhere.py", 3)

@@ -7,7 +7,9 @@ Each command imports what it needs when it runs, so that `--help` does not wait 
 import inspect
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -88,6 +90,17 @@ def _users_mistake(error: Exception) -> str | None:
     return None
 
 
+def _show_warning(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
+    """A warning of ours as one line; those of other packages as Python shows them."""
+    if category is UserWarning and "saligraft" in Path(str(place[0])).parts:
+        print(f"saligraft: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    else:
+        _shown_by_python(message, category, *place, **more)  # type: ignore[arg-type]
+
+
+_shown_by_python = warnings.showwarning
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 2 after a user's mistake, 130 after Ctrl-C, 143 after SIGTERM.
 
@@ -118,4 +131,5 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """Entry point of the `saligraft` script."""
+    warnings.showwarning = _show_warning
     sys.exit(run())

@@ -3,13 +3,17 @@
 import os
 import shlex
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
-    from saligraft.training import Recipe
+    from saligraft.training import BestOf, Recipe
+
+Outcome = TypeVar("Outcome")
 
 RecipeArgument = Annotated[
     str,
@@ -37,6 +41,12 @@ OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace a ru
 ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Go on with the run that stands in the folder; begin where none does.")
 ]
+BestOfOption = Annotated[
+    str | None,
+    typer.Option(
+        "--best-of", metavar="SECTION.KEY=VALUE,VALUE", help="Train with each value; report the better by test error."
+    ),
+]
 PlanOption = Annotated[
     bool, typer.Option("--plan", help="Measure a few steps and say what the run would take; write nothing.")
 ]
@@ -52,6 +62,7 @@ def train(
     seed: SeedOption = None,
     overwrite: OverwriteOption = False,
     resume: ResumeOption = False,
+    best_of: BestOfOption = None,
     plan: PlanOption = False,
     download: DownloadOption = False,
 ) -> None:
@@ -76,6 +87,8 @@ def train(
 
     [bold]saligraft train runs/short --resume[/bold]   go on with a run that was stopped or killed
 
+    [bold]saligraft train cifar100-wrn-28-10 --best-of optimizer.weight_decay=0.0005,0.0001[/bold]   as the paper does
+
     [bold]saligraft train cifar100-wrn-28-10 --plan[/bold]   speed, memory and time to the end, before you pay for it
 
     [bold]torchrun --nproc-per-node 2 -m saligraft train shapes-wrn-10-2[/bold]   two processes
@@ -90,16 +103,38 @@ def train(
         _print_plan(chosen)
         return
     folder = folder or Path("runs") / f"{Path(recipe).stem}-seed{chosen.seed}"
+    options: dict[str, Any] = {"overwrite": overwrite, "resume": resume}
+    if best_of is not None:
+        call = partial(training.train_best_of, source, best_of, folder, settings=settings or (), seed=seed, **options)
+        found = _until_stopped(call, _again())
+        if found is not None:
+            _print_best(found)
+        return
+    result = _until_stopped(partial(training.train, chosen, folder, **options), ["train", str(folder)])
+    if result is not None:
+        _print_results({"": result.summary})
+        print(f"run folder: {folder}\nreport:     {folder / 'report.html'}")
+
+
+def _until_stopped(call: Callable[[], Outcome], arguments: list[str]) -> Outcome | None:
+    """What the call gives, in the first of several processes; a stop tells how to go on and ends the program."""
+    from saligraft.training import RunStopped
+
     try:
-        result = training.train(chosen, folder, overwrite=overwrite, resume=resume)
-    except training.RunStopped as stopped:
+        outcome = call()
+    except RunStopped as stopped:
         if _ends_as_first():
-            print(f"saligraft: {stopped}; go on with: {_command(folder)}", file=sys.stderr)
+            print(f"saligraft: {stopped}; go on with: {_command(arguments)}", file=sys.stderr)
         raise SystemExit(stopped.exit_code) from None
     finally:
         is_first = _ends_as_first()
-    if is_first:
-        _print_result(result.summary, folder)
+    return outcome if is_first else None
+
+
+def _again() -> list[str]:
+    """The words after `saligraft` that this run was started with, without those that would begin anew."""
+    words = sys.argv[1:]
+    return [word for word in words if word not in ("--resume", "--overwrite")]
 
 
 def _run_folder(
@@ -118,11 +153,11 @@ def _run_folder(
     return Path(recipe) / RECIPE, Path(recipe)
 
 
-def _command(folder: Path) -> str:
+def _command(arguments: list[str]) -> str:
     """What to type to go on, launched as this run was."""
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     launcher = "saligraft" if processes == 1 else f"torchrun --nproc-per-node {processes} -m saligraft"
-    return f"{launcher} train {shlex.quote(str(folder))} --resume"
+    return f"{launcher} {shlex.join([*arguments, '--resume'])}"
 
 
 def _ends_as_first() -> bool:
@@ -136,18 +171,25 @@ def _ends_as_first() -> bool:
     return is_first
 
 
-def _print_result(summary: dict[str, dict[str, float]], folder: Path) -> None:
+def _print_results(summaries: dict[str, dict[str, Any]]) -> None:
+    """The errors of one run or of several by name."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table("error (%)", box=None, pad_edge=False, header_style="bold")
     for column in ("best", "mean of last 10", "final"):
         table.add_column(column, justify="right")
-    for title, name in (("top-1", "top1_error"), ("top-5", "top5_error")):
-        errors = summary[name]
-        table.add_row(title, *(f"{errors[kind]:.2f}" for kind in ("best", "last10_mean", "final")))
+    for run, summary in summaries.items():
+        for title, name in (("top-1", "top1_error"), ("top-5", "top5_error")):
+            errors = (f"{summary[name][kind]:.2f}" for kind in ("best", "last10_mean", "final"))
+            table.add_row(f"{run}  {title}".strip(), *errors)
     Console().print(table)
-    print(f"run folder: {folder}\nreport:     {folder / 'report.html'}")
+
+
+def _print_best(found: "BestOf") -> None:
+    _print_results(found.summaries)
+    print(f"best {found.setting}: {found.best}, picked on test error, so the number is optimistic")
+    print(f"run folder: {found.folders[found.best]}")
 
 
 def _print_plan(recipe: "Recipe") -> None:

@@ -1,5 +1,6 @@
 """Training runs: typed recipes, the loop, its run folder, and tests of what came out."""
 
+from saligraft.training.best_of import BestOf, train_best_of
 from saligraft.training.evaluate import evaluate, evaluate_occluded, evaluate_run
 from saligraft.training.loop import train
 from saligraft.training.progress import Reporter, SilentReporter, make_reporter
@@ -9,6 +10,7 @@ from saligraft.training.results import EpochMetrics, EpochTiming, Result, Scores
 from saligraft.training.stopping import RunStopped
 
 __all__ = [
+    "BestOf",
     "EpochMetrics",
     "EpochTiming",
     "Recipe",
@@ -26,4 +28,5 @@ __all__ = [
     "make_recipe",
     "make_reporter",
     "train",
+    "train_best_of",
 ]

@@ -1,0 +1,49 @@
+"""The better of several values, and the word that it was picked on test error."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saligraft.training import SilentReporter, dump_recipe, load_recipe, make_recipe, train_best_of
+from saligraft.training.best_of import parse_values
+
+
+@pytest.fixture
+def recipe_file(tiny_table: dict[str, Any], tmp_path: Path) -> Path:
+    file = tmp_path / "tiny.toml"
+    file.write_text(dump_recipe(make_recipe(tiny_table)))
+    return file
+
+
+def test_the_run_with_the_least_error_is_best(recipe_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    found = train_best_of(recipe_file, "optimizer.lr=0.05,0.000001", out, reporter=SilentReporter())
+    errors = {value: summary["top1_error"]["best"] for value, summary in found.summaries.items()}
+    assert errors.keys() == {"0.05", "0.000001"}
+    assert errors[found.best] == min(errors.values())
+    for value, folder in found.folders.items():
+        assert load_recipe(folder / "recipe.toml").optimizer.lr == float(value)
+        assert json.loads((folder / "result.json").read_text()) == found.summaries[value]
+    written = json.loads((out / "best.json").read_text())
+    assert written["best"] == found.best
+    assert written["picked_on"].startswith("test error")
+    again = train_best_of(recipe_file, "optimizer.lr=0.05,0.000001", out, reporter=SilentReporter(), resume=True)
+    assert again.summaries == found.summaries
+
+
+def test_a_mistake_in_the_last_value_shows_before_the_first_is_trained(recipe_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"optimizer\.weight_decay must be greater than or equal to 0, got -1"):
+        train_best_of(recipe_file, "optimizer.weight_decay=0.1,-1.0", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("text", ["optimizer.lr", "optimizer.lr=1", "=1,2", "optimizer.lr=1,,2", "optimizer.lr=1,1"])
+def test_what_is_no_choice_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"best-of must read section\.key=value,value with different values, got "):
+        parse_values(text)
+
+
+def test_values_may_be_spaced() -> None:
+    assert parse_values("optimizer.weight_decay = 0.0005, 0.0001") == ("optimizer.weight_decay", ("0.0005", "0.0001"))
