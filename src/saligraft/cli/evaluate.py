@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from saligraft.cli.processes import leave_group
+
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that [cyan]saligraft train[/] wrote.")]
 SetOption = Annotated[
     list[str] | None,
@@ -58,6 +60,8 @@ def evaluate(
     if reference is not None:
         raise ValueError(f"--reference says what --occlude hides, which is not given; got {reference}")
     scores = evaluate_run(run, settings or ())
+    if not leave_group():
+        return
     print(f"top-1 error  {scores.top1_error:.2f} %")
     print(f"top-5 error  {scores.top5_error:.2f} %")
     print(f"test loss    {scores.test_loss:.4f}")
@@ -72,6 +76,8 @@ def _print_occluded(run: Path, percents: list[float], settings: list[str], refer
             raise ValueError(f"--occlude must lie in [0, 100], got {percent:g}")
     rows = list(dict.fromkeys([0.0, *percents]))
     all_scores = evaluate_occluded(run, [percent / 100 for percent in rows], settings, reference)
+    if not leave_group():
+        return
     print("hidden   cells  top-1 error  top-5 error  test loss")
     for percent, scores in zip(rows, all_scores, strict=True):
         cells = f"{hidden_cells(percent / 100)}/{GRID**2}"

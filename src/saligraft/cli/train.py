@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from saligraft.cli.processes import leave_group
+
 if TYPE_CHECKING:
     from saligraft.training import BestOf, Recipe
 
@@ -123,11 +125,11 @@ def _until_stopped(call: Callable[[], Outcome], arguments: list[str]) -> Outcome
     try:
         outcome = call()
     except RunStopped as stopped:
-        if _ends_as_first():
+        if leave_group():
             print(f"saligraft: {stopped}; go on with: {_command(arguments)}", file=sys.stderr)
         raise SystemExit(stopped.exit_code) from None
     finally:
-        is_first = _ends_as_first()
+        is_first = leave_group()
     return outcome if is_first else None
 
 
@@ -160,17 +162,6 @@ def _command(arguments: list[str]) -> str:
     return f"{launcher} {shlex.join([*arguments, '--resume'])}"
 
 
-def _ends_as_first() -> bool:
-    """Leave the group of processes, if there is one; True in its first."""
-    from torch import distributed
-
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return int(os.environ.get("RANK", "0")) == 0
-    is_first: bool = distributed.get_rank() == 0
-    distributed.destroy_process_group()
-    return is_first
-
-
 def _print_results(summaries: dict[str, dict[str, Any]]) -> None:
     """The errors of one run or of several by name."""
     from rich.console import Console
@@ -196,7 +187,7 @@ def _print_plan(recipe: "Recipe") -> None:
     from saligraft.training.plan import plan, print_plan
 
     measured = plan(recipe)
-    if _ends_as_first():
+    if leave_group():
         print_plan(measured)
 
 
