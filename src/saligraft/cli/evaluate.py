@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from saligraft.cli.processes import leave_group
-
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that [cyan]saligraft train[/] wrote.")]
 SetOption = Annotated[
     list[str] | None,
@@ -52,7 +50,7 @@ def evaluate(
 
     [bold]saligraft evaluate runs/tiny --occlude 12.5 --occlude 25[/bold]   with salient regions hidden, as in Table 7
     """
-    from saligraft.training import evaluate_run
+    from saligraft.training import evaluate_run, leave_group
 
     if occlude:
         _print_occluded(run, occlude, settings or [], reference)
@@ -69,7 +67,7 @@ def evaluate(
 
 def _print_occluded(run: Path, percents: list[float], settings: list[str], reference: Path | None) -> None:
     from saligraft.data.occlude import GRID, hidden_cells
-    from saligraft.training.evaluate import evaluate_occluded
+    from saligraft.training import evaluate_occluded, leave_group
 
     for percent in percents:
         if not 0 <= percent <= 100:

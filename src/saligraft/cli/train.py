@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from saligraft.cli.processes import leave_group
-
 if TYPE_CHECKING:
     from saligraft.training import BestOf, Recipe
 
@@ -120,7 +118,7 @@ def train(
 
 def _until_stopped(call: Callable[[], Outcome], arguments: list[str]) -> Outcome | None:
     """What the call gives, in the first of several processes; a stop tells how to go on and ends the program."""
-    from saligraft.training import RunStopped
+    from saligraft.training import RunStopped, leave_group
 
     try:
         outcome = call()
@@ -184,6 +182,7 @@ def _print_best(found: "BestOf") -> None:
 
 
 def _print_plan(recipe: "Recipe") -> None:
+    from saligraft.training import leave_group
     from saligraft.training.plan import plan, print_plan
 
     measured = plan(recipe)

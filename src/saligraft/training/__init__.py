@@ -3,6 +3,7 @@
 from saligraft.training.best_of import BestOf, train_best_of
 from saligraft.training.evaluate import evaluate, evaluate_occluded, evaluate_run
 from saligraft.training.loop import train
+from saligraft.training.processes import leave_group
 from saligraft.training.progress import Reporter, SilentReporter, make_reporter
 from saligraft.training.recipe import Recipe, make_recipe
 from saligraft.training.recipe_file import bundled_recipes, dump_recipe, load_recipe
@@ -24,6 +25,7 @@ __all__ = [
     "evaluate",
     "evaluate_occluded",
     "evaluate_run",
+    "leave_group",
     "load_recipe",
     "make_recipe",
     "make_reporter",

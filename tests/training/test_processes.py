@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from torch import distributed
 
-from saligraft.cli.processes import leave_group
+from saligraft.training.processes import leave_group
 
 
 @pytest.mark.parametrize(("rank", "speaks"), [(None, True), ("0", True), ("1", False)])
