@@ -14,6 +14,7 @@ from torch import nn
 
 from saligraft.training.recipe import Recipe
 
+PROJECT = "saligraft"  # what trackers file a run under; of those that write files also the folder's name
 ACCELERATE_PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
@@ -47,7 +48,7 @@ def make_accelerator(recipe: Recipe, track_in: Path | None = None, *, to_train: 
 def start_trackers(accelerator: Accelerator, recipe: Recipe) -> None:
     """Open the recipe's trackers and hand them its settings."""
     if accelerator.log_with:
-        accelerator.init_trackers("saligraft", config=_flat(recipe.model_dump()))
+        accelerator.init_trackers(PROJECT, config=_flat(recipe.model_dump()))
 
 
 class ToldElsewhereError(ValueError):

@@ -18,6 +18,7 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 from saligraft.training import checkpoint
+from saligraft.training.accelerator import PROJECT
 from saligraft.training.files import rename_whole, sync, write_whole
 from saligraft.training.recipe import Recipe
 from saligraft.training.recipe_file import dump_recipe, load_recipe
@@ -80,8 +81,9 @@ class RunFolder:
 
         Checkpoints go first: a kill on the way leaves none without the recipe they are of.
         """
-        if (self.path / checkpoint.CHECKPOINTS).exists():
-            shutil.rmtree(self.path / checkpoint.CHECKPOINTS)
+        for name in (checkpoint.CHECKPOINTS, PROJECT):
+            if (self.path / name).exists():
+                shutil.rmtree(self.path / name)
         for name in RUN_FILES:
             (self.path / name).unlink(missing_ok=True)
         self._append(TIMING, {"machine": machine_facts(device, processes)})
@@ -125,6 +127,8 @@ class RunFolder:
         try:
             with (self.path / name).open("a", encoding="utf-8") as file:
                 file.write(_lines([line]))
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as error:
             raise OSError(f"{self.path / name} could not be written: {error.strerror}") from error
 
