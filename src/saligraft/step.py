@@ -32,7 +32,7 @@ class StepOutput(NamedTuple):
     """The last mixed batch; None where nothing was mixed."""
 
 
-class _Step(ABC):
+class TrainingStep(ABC):
     """What all kinds of step share: model, checks, the warm-up without any mixing, and the state of a loop."""
 
     with_originals = False
@@ -89,7 +89,7 @@ class _Step(ABC):
             self.generator.set_state(state["generator"])
 
 
-class GraftingStep(_Step):
+class GraftingStep(TrainingStep):
     """Train on originals and grafts both: all that a loop of one's own needs.
 
     ``loss = step(images, labels).loss; loss.backward()``. Two forward passes, since the saliency comes from the
@@ -138,7 +138,7 @@ class GraftingStep(_Step):
         return StepOutput(loss, logits, mixed)
 
 
-class MixingStep(_Step):
+class MixingStep(TrainingStep):
     """Train on mixed images only, in one pass, as the authors of the baselines do; without a method, plainly.
 
     A method that needs saliency is given that of `saliency_source`, by default the one its authors use; where that is

@@ -19,12 +19,12 @@ from saligraft.methods.puzzlemix import PuzzleMix
 from saligraft.methods.random_choice import RandomChoice
 from saligraft.puzzlemix_step import PuzzleMixStep
 from saligraft.saliency.capture import logits_of
-from saligraft.step import GraftingStep, MixingStep, StepOutput, _Step
+from saligraft.step import GraftingStep, MixingStep, StepOutput, TrainingStep
 
 Methods = Method | MethodChoice | Sequence[Method | MethodChoice] | None
 
 
-class FeatureMixingStep(_Step):
+class FeatureMixingStep(TrainingStep):
     """Train on one pass whose features are mixed inside the network, as Manifold Mixup does.
 
     `transforms` change the images before that, as in "Cutout + Manifold Mixup"; while warming up neither is done.
@@ -53,7 +53,7 @@ class FeatureMixingStep(_Step):
         return StepOutput(self.criterion(logits, mixed), logits, mixed)
 
 
-class ViewsStep(_Step):
+class ViewsStep(TrainingStep):
     """Train on several views of each image in one pass, with the strategy's own loss, as AugMix does.
 
     All views stand in one batch, as its authors train it, so that batch norm sees them together; the logits given
@@ -77,7 +77,7 @@ class ViewsStep(_Step):
         return StepOutput(self.method.loss(logits, originals, self.criterion), logits[0], None)
 
 
-class ChoiceStep(_Step):
+class ChoiceStep(TrainingStep):
     """Train each batch by the step of one method, drawn from several of any kind; plainly where none is applied.
 
     `options` are those of the members' steps, and reach the members that have a use for them: a `saliency_source` those
@@ -120,7 +120,7 @@ class ChoiceStep(_Step):
         return self._plain(images, labels) if place is None else self.steps[place](images, labels)
 
 
-def training_step(model: nn.Module, methods: Methods, **options: Any) -> _Step:
+def training_step(model: nn.Module, methods: Methods, **options: Any) -> TrainingStep:
     """The step that a method, or image transforms with a method after them, trains by; None trains plainly.
 
     ``training_step(model, [Cutout(), ManifoldMixup()], generator=g)``. `options` go to the step's class.

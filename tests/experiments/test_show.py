@@ -11,7 +11,6 @@ from saligraft.experiments.show import (
     choose,
     draw_gallery,
     network_of_run,
-    one_thread,
     read_images,
     untrained_network,
 )
@@ -117,10 +116,3 @@ def test_a_method_without_saliency_is_given_none() -> None:
     data = load("shapes", split="test", per_class=1)
     rows = draw_gallery(CutMix(), untrained_network("wrn-10-1", data, seed=1), data, count=1, seed=0)
     assert rows[0].source_saliency is None
-
-
-def test_one_thread_inside_and_as_many_as_before_outside() -> None:
-    before = torch.get_num_threads()
-    with one_thread():
-        assert torch.get_num_threads() == 1
-    assert torch.get_num_threads() == before

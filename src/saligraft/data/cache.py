@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from saligraft.data.locks import locked
+from saligraft.data.whole_files import rename_whole
 
 HEADER_BYTES = 4096  # a page, so that samples start aligned
 FORMAT = "saligraft cache 1"
@@ -136,8 +137,7 @@ def _build(path: Path, key: str, blocks: Blocks) -> Tensor:
         try:
             _write(part, key, blocks)
             with _cache_trouble():
-                part.replace(path)
-                _sync_folder(path.parent)
+                rename_whole(part, path)
         finally:
             part.unlink(missing_ok=True)
     written = _read(path, key)
@@ -207,13 +207,3 @@ def _verified_shape(file: BinaryIO, key: str) -> tuple[int, ...]:
     if checksum != expected:
         raise ValueError("its checksum is wrong")
     return shape
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename last through a loss of power, where the system lets a folder be opened for that."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

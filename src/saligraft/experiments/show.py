@@ -21,6 +21,7 @@ from saligraft.networks import build_network
 from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows
 from saligraft.saliency import saliency_source
 from saligraft.saliency.capture import logits_of
+from saligraft.threads import one_thread
 from saligraft.training import Recipe, load_recipe, train
 from saligraft.training.run_folder import MODEL, RECIPE, RESULT, load_weights
 from saligraft.training.setup import load_split, make_network
@@ -128,17 +129,6 @@ def quick_network(folder: Path, seed: int = 0) -> Lens:
         f"(kept in {folder})"
     )
     return replace(lens, origin=origin)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Batches this small gain little from a second thread, and wait long for it where others use the cores too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def quick_recipe(seed: int) -> Recipe:

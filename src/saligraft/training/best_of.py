@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import distributed
 
-from saligraft.training.files import write_whole
+from saligraft.data.whole_files import write_whole
 from saligraft.training.loop import train
 from saligraft.training.recipe_file import load_recipe
 

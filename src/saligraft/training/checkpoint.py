@@ -21,8 +21,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from saligraft.data.whole_files import rename_whole, sync, write_whole
 from saligraft.training.accelerator import ToldElsewhereError, told_to_all
-from saligraft.training.files import rename_whole, sync, write_whole
 
 CHECKPOINTS, STATE, SHARED = "checkpoints", "state.json", "shared.safetensors"
 FORMAT = 1

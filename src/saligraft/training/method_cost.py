@@ -1,12 +1,11 @@
 """What a training step costs with each method: passes through the network, and measured time against plain training."""
 
-import contextlib
 import json
 import os
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from saligraft.saliency.base import Passes
 from saligraft.saliency.sources import SALIENCY_SOURCES
 from saligraft.step import GraftingStep
 from saligraft.strategies import ViewsStep, training_step
+from saligraft.threads import one_thread
 from saligraft.training.method_section import METHOD_NAMES, NO_METHOD, MethodSection
 from saligraft.training.recipe import Recipe, make_recipe
 from saligraft.training.run_folder import machine_facts
@@ -68,7 +68,7 @@ def measure_costs(rounds: int = ROUNDS, seconds: float = SECONDS) -> Costs:
     """
     recipes = {name: make_recipe(_table(name)) for name in METHOD_NAMES}
     data = load_split(recipes[NO_METHOD], "train")
-    with torch.random.fork_rng(), _one_thread():
+    with torch.random.fork_rng(), one_thread():
         steps = {name: _timed_step(recipe, data) for name, recipe in recipes.items()}
         times: dict[str, list[float]] = {name: [] for name in steps}
         start = time.perf_counter()
@@ -106,16 +106,6 @@ def describe(facts: Mapping[str, Any]) -> str:
         f"{facts['size']} px, a plain step taking {facts['plain_milliseconds']:.0f} ms; {machine}; "
         f"by `{facts['command']}`, version {facts['version']}."
     )
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _table(name: str) -> dict[str, Any]:

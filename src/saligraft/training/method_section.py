@@ -41,7 +41,7 @@ from saligraft.methods import (
     PuzzleMix,
     RandomChoice,
 )
-from saligraft.step import _Step
+from saligraft.step import TrainingStep
 from saligraft.strategies import Method, training_step
 from saligraft.training.saliency_section import Normalization as Normalization
 from saligraft.training.saliency_section import SaliencySection as SaliencySection
@@ -125,7 +125,7 @@ class MethodSection(Section):
         """True where the originals are trained on too, beside one or more copies of mixed images."""
         return self._checked_step().with_originals
 
-    def _checked_step(self) -> _Step:
+    def _checked_step(self) -> TrainingStep:
         """The step of these methods, before data, network and source are there."""
         looks = any(getattr(BY_NAME[name], "needs_saliency", False) for name in self.parts)
         any_source = {"saliency_source": "input-gradient"} if looks else {}

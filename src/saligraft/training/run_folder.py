@@ -17,9 +17,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
+from saligraft.data.whole_files import rename_whole, sync, write_whole
 from saligraft.training import checkpoint
 from saligraft.training.accelerator import PROJECT
-from saligraft.training.files import rename_whole, sync, write_whole
 from saligraft.training.recipe import Recipe
 from saligraft.training.recipe_file import dump_recipe, load_recipe
 from saligraft.training.results import EpochMetrics, EpochTiming

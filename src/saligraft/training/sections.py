@@ -4,6 +4,7 @@
 """
 
 import inspect
+from abc import ABC, abstractmethod
 from typing import Annotated, Any, Literal, Self
 
 import torch
@@ -117,7 +118,7 @@ class OptimizerSection(Section):
         return self
 
 
-class ScheduleSection(Section):
+class ScheduleSection(Section, ABC):
     """[schedule]: how the learning rate changes; `name` decides which other keys are valid."""
 
     warmup_epochs: NotNegative = 0.0
@@ -130,8 +131,9 @@ class ScheduleSection(Section):
         rise = shapes.warm_up(epoch, length=self.warmup_epochs, start=self.warmup_start)
         return rise * self.shape(epoch, epochs)
 
+    @abstractmethod
     def shape(self, epoch: float, epochs: int) -> float:
-        raise NotImplementedError
+        """The same without the rise at the start."""
 
 
 class ConstantSchedule(ScheduleSection):

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -26,13 +26,11 @@ from saligraft.methods import (
 from saligraft.methods.kinds import StepStrategy
 from saligraft.networks import build_network
 from saligraft.saliency.base import without_trace
-from saligraft.step import GraftingStep, MixingStep
-from saligraft.strategies import FeatureMixingStep, Method, ViewsStep, training_step
+from saligraft.step import TrainingStep
+from saligraft.strategies import Method, training_step
 from saligraft.training.compiled import compile_passes
 from saligraft.training.method_section import Normalization
 from saligraft.training.recipe import Recipe
-
-TrainingStep = GraftingStep | MixingStep | FeatureMixingStep | ViewsStep
 
 # Separate streams of one seed. No stream is carried: each use seeds itself anew from where it stands.
 WEIGHTS, MIXING, LAYERS = range(3)
@@ -108,7 +106,7 @@ def make_step(
         options["copies"] = recipe.training.copies
     if recipe.training.compile:
         model = compile_passes(model, options.get("saliency_source"), data.image_shape)
-    return cast(TrainingStep, training_step(model, recipe.method.build(normalization), **options))
+    return training_step(model, recipe.method.build(normalization), **options)
 
 
 def check_method(recipe: Recipe, network: nn.Module, data: Split) -> None:

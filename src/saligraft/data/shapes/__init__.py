@@ -4,8 +4,7 @@ Ten classes of outline in any colour, texture, size and pose, on textured ground
 but the outline tells the class: colours, textures, clutter, place and object area are drawn without regard to it.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from saligraft.data.image_data import ImageData
 from saligraft.data.shapes.outlines import OUTLINES
 from saligraft.data.shapes.scene import COLUMNS, SUPERSAMPLING, render
 from saligraft.draws import key, keyed_uniforms
+from saligraft.threads import one_thread
 
 CLASSES = tuple(OUTLINES)
 SPLITS = ("train", "test")
@@ -41,7 +41,7 @@ def shapes(*, split: str = "train", size: int | Sequence[int] = 32, per_class: i
     # A block has always the same shape, so that vectorised arithmetic rounds alike whatever `per_class` is.
     samples = len(CLASSES) * height * width * SUPERSAMPLING**2
     numbers = max(1, _SAMPLES_PER_BLOCK // samples)
-    with _one_thread():
+    with one_thread():
         blocks = [
             _render_block(stream, start * len(CLASSES), numbers * len(CLASSES), (height, width))
             for start in range(0, per_class, numbers)
@@ -59,17 +59,6 @@ def shapes(*, split: str = "train", size: int | Sequence[int] = 32, per_class: i
         masks=masks,
         boxes=mask_boxes(masks),
     )
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Render on one thread: so small are the operations that to share them out costs more than it gains."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _render_block(stream: int, start: int, count: int, size: tuple[int, int]) -> tuple[Tensor, Tensor]:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from saligraft.training import files
-from saligraft.training.files import write_whole
+from saligraft.data import whole_files
+from saligraft.data.whole_files import write_whole
 
 
 def test_the_old_text_stays_until_the_new_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,7 +15,7 @@ def test_the_old_text_stays_until_the_new_is_whole(tmp_path: Path, monkeypatch: 
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device", str(handle))
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(whole_files.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         write_whole(path, "new")
     assert path.read_text() == "old"

@@ -17,7 +17,8 @@ def write_whole(path: Path, text: str) -> None:
 def rename_whole(aside: Path, path: Path) -> None:
     """Give a synced file or folder its name, for good."""
     aside.replace(path)
-    sync(path.parent)
+    if os.name == "posix":  # elsewhere a folder cannot be opened
+        sync(path.parent)
 
 
 def sync(path: Path) -> None:
