@@ -46,3 +46,22 @@ def test_probabilities_are_one_per_method_and_together_1() -> None:
     for value, message in (([0.5], "expected 2, got 1"), ([0.5, 0.6], "sum to 1, got 1.1"), ([-1, 2], "each of prob")):
         with pytest.raises(ValueError, match=message):
             checks.probabilities(value, 2)
+
+
+def test_without_autocast_switches_it_off_inside_and_back_on_whatever_happens() -> None:
+    @checks.without_autocast
+    def product(scale: float, matrix: torch.Tensor) -> torch.Tensor:
+        if scale < 0:
+            raise ZeroDivisionError
+        return scale * (matrix @ matrix)
+
+    matrix = torch.rand(3, 3)
+    assert product(1, matrix.to("meta")).is_meta
+    with torch.autocast("cpu", torch.float16), torch.autocast("cpu", torch.bfloat16):
+        assert product(2, matrix).dtype == product(scale=2, matrix=matrix).dtype == torch.float32
+        with pytest.raises(ZeroDivisionError):
+            product(-1, matrix)
+        assert (matrix @ matrix).dtype == torch.bfloat16
+        with torch.autocast("cpu", enabled=False):
+            assert product(1, matrix).dtype == torch.float32
+        assert product(1, matrix.to("meta")).is_meta

@@ -6,13 +6,17 @@ be traced, so they run on CPU tensors outside compilation, and everywhere once `
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
 _validate_everywhere = False
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class set_validation:  # noqa: N801  (a function to its users, like torch.set_grad_enabled)
@@ -188,6 +192,29 @@ def saliency_values(value: Tensor, name: str = "saliency") -> None:
 def at_least_float32(value: Tensor) -> Tensor:
     """Half precision is widened: eleven bits are too few for a norm or a label's weight."""
     return value if value.dtype in (torch.float32, torch.float64) else value.float()
+
+
+def without_autocast(function: Callable[P, R]) -> Callable[P, R]:
+    """Run a function with autocast off on the device of its first tensor, so that it gives the same bits under it.
+
+    For whatever holds a matrix product, which autocast runs in half precision, or reads a network's features.
+    """
+
+    @functools.wraps(function)
+    def in_full_precision(*args: P.args, **kwargs: P.kwargs) -> R:
+        kinds = [value.device.type for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        if kinds and _autocasts(kinds[0]):
+            with torch.autocast(kinds[0], enabled=False):
+                return function(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return in_full_precision
+
+
+def _autocasts(kind: str) -> bool:
+    """Whether autocast is on for a kind of device; not all have it, and torch 2.4 cannot trace that question."""
+    known = kind != "meta" and (torch.compiler.is_compiling() or torch.amp.is_autocast_available(kind))
+    return known and torch.is_autocast_enabled(kind)
 
 
 def generator(value: torch.Generator | None) -> None:

@@ -34,7 +34,13 @@ def graft(source: Tensor, destination: Tensor, mask: Tensor) -> Tensor:
         raise ValueError(f"mask must have one map per image: expected {len(source)}, got {len(mask)}")
     if mask.dtype == torch.bool:
         return torch.where(shown, source, destination)
-    return torch.lerp(destination, source, shown.to(source.dtype))
+    return blend(source, destination, shown)
+
+
+def blend(source: Tensor, destination: Tensor, weight: Tensor) -> Tensor:
+    """weight · source + (1 − weight) · destination in the source's dtype, rounded once: the weight is the label's."""
+    wide = checks.at_least_float32(source)
+    return torch.lerp(checks.at_least_float32(destination), wide, weight.to(wide.dtype)).to(source.dtype)
 
 
 def spread(mask: Tensor, height: int, width: int) -> Tensor:

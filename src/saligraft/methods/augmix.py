@@ -57,6 +57,7 @@ class AugMixDraws(NamedTuple):
     """(B,): how much of the chains shows; 0 leaves the image as it was."""
 
 
+@checks.without_autocast
 def augmix(images: Tensor, drawn: AugMixDraws) -> Tensor:
     """One augmented view of RGB images (B, 3, H, W) in [0, 1], for given draws. No input is changed."""
     checks.images(images)

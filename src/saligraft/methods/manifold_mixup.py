@@ -20,6 +20,7 @@ from saligraft import checks, draws
 from saligraft.batch import MixedBatch
 from saligraft.feature_hooks import changed_output, refuse_compiled, unwrapped
 from saligraft.feature_layers import INPUT, SHOWN_NAMES, mixing_layers
+from saligraft.grafting import blend
 from saligraft.methods.base import check_batch
 from saligraft.methods.kinds import FeatureMixer
 
@@ -33,8 +34,7 @@ def mix_features(features: Tensor, *, partner: Tensor, source_weight: Tensor) ->
             f"features must be floating point with one entry per image first: expected {len(partner)}, "
             f"got {features.dtype} {checks.shape_of(features)}"
         )
-    weight = source_weight.view(-1, *[1] * (features.ndim - 1)).to(features.dtype)
-    return torch.lerp(features[partner], features, weight)
+    return blend(features, features[partner], source_weight.view(-1, *[1] * (features.ndim - 1)))
 
 
 class ManifoldMixupDraws(NamedTuple):

@@ -97,6 +97,7 @@ def without_trace(network: nn.Module, images: Tensor, mode: Mode) -> Iterator[No
             yield
         finally:
             random.setstate(state)
+            torch.clear_autocast_cache()  # older torch (2.4) would train on weights cast here, without gradient
             for module, training, held in zip(modules, modes, buffers, strict=True):
                 module.training = training
                 module._buffers.clear()

@@ -64,6 +64,7 @@ def _fine_grained(images: Tensor) -> Tensor:
     return _to_peak(absolute + signed, rounding) + _to_peak(absolute - signed, rounding)
 
 
+@checks.without_autocast
 def spectral_residual_saliency(images: Tensor) -> Tensor:
     """What departs from the smoothed log spectrum of the image, transformed back: (B, C, H, W) -> (B, H, W).
 

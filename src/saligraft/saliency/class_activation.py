@@ -26,6 +26,7 @@ NEGATIVES: tuple[str, ...] = get_args(Negative)
 NO_CLASSIFIER = "model must end in a linear layer for CAM"
 
 
+@checks.without_autocast
 def class_activation_map(features: Tensor, weight: Tensor, labels: Tensor, negative: Negative = "clamp") -> Tensor:
     """Σ_c w_c A_c, detached: features (B, C, h, w), weight (K, C), labels (B,) or (B, K) -> (B, h, w) (Zhou, Eq. 2).
 
@@ -50,6 +51,7 @@ def class_activation_map(features: Tensor, weight: Tensor, labels: Tensor, negat
     return evidence.clamp(min=0)
 
 
+@checks.without_autocast
 def gradient_activation_map(features: Tensor, gradient: Tensor) -> Tensor:
     """ReLU(Σ_c α_c A_c), α_c the mean over cells of ∂y/∂A_c: (B, C, h, w) twice -> (B, h, w) (Selvaraju, Eq. 1-2)."""
     checks.rank("features", features, "(B, C, h, w)")

@@ -8,6 +8,7 @@ from torch import Tensor
 from saligraft import checks
 
 
+@checks.without_autocast
 def feature_saliency(features: Tensor) -> Tensor:
     """S = Σ_c |A_c|, detached: (B, C, h, w) -> (B, h, w) in float32 (float64 stays), §4.3."""
     checks.images(features, "features")

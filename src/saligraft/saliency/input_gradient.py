@@ -32,6 +32,7 @@ OFS: tuple[str, ...] = get_args(Of)
 OVERS: tuple[str, ...] = get_args(Over)
 
 
+@checks.without_autocast
 def gradient_saliency(gradient: Tensor, over: Over = "l2") -> Tensor:
     """The l2 norm, or the largest absolute value, over channels: (B, C, H, W) -> (B, H, W), detached."""
     checks.rank("gradient", gradient, "(B, C, H, W)")

@@ -8,6 +8,7 @@ from torch import Tensor
 from saligraft import checks
 
 
+@checks.without_autocast
 def resize_saliency(saliency: Tensor, grid: int) -> Tensor:
     """(B, h, w) -> (B, g, g): average pooling where an axis shrinks, bilinear interpolation where it grows.
 
