@@ -66,6 +66,9 @@ def test_passes_are_one_for_the_originals_and_one_per_copy(copies: int) -> None:
     images, labels = batch()
     step = sg.GraftingStep(model, sg.SaliencyGrafting(threshold=0.5), copies=copies, generator=seeded())
     step(images, labels)
+    assert len(model.shown) == 1 + 1 + copies  # the first call finds the layer
+    model.shown.clear()
+    step(images, labels)
     assert len(model.shown) == 1 + copies
     assert model.shown[0] is images
     grafted = model.shown[1:]
@@ -135,19 +138,32 @@ def test_any_source_goes_with_any_step(source: object, kind: type) -> None:
 
 
 @pytest.mark.parametrize("compiled_model", [False, True])
-def test_a_compiled_capture_gives_the_same_step(compiled_model: bool) -> None:
+def test_compiled_passes_train_as_uncompiled_ones_do(compiled_model: bool) -> None:
+    """Both passes of every step, the first among them, and their backward through batch norm."""
     torch._dynamo.reset()
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, K))
-    images, labels = batch()
-    plain = sg.GraftingStep(model, sg.SaliencyGrafting(), generator=seeded())(images, labels)
+    norm = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+    model = nn.Sequential(norm, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, K))
+    twin = copy.deepcopy(model)
     capture = torch.compile(sg.SaliencyCapture(model), backend="aot_eager")
     trained = torch.compile(model, backend="aot_eager") if compiled_model else model
-    step = sg.GraftingStep(trained, sg.SaliencyGrafting(), saliency_source=capture, generator=seeded())
-    torch.testing.assert_close(step(images, labels).loss, plain.loss)
-    assert step(images, labels).mixed is not None  # the second call runs compiled
+    steps = [
+        sg.GraftingStep(trained, sg.SaliencyGrafting(), saliency_source=capture, generator=seeded()),
+        sg.GraftingStep(twin, sg.SaliencyGrafting(), generator=seeded()),
+    ]
+    optimizers = [torch.optim.SGD(network.parameters(), lr=0.1) for network in (model, twin)]
+    for _ in range(3):
+        losses = []
+        for step, optimizer in zip(steps, optimizers, strict=True):
+            loss = step(*batch()).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        torch.testing.assert_close(*losses)
+    torch.testing.assert_close(model.state_dict(), twin.state_dict())
     with pytest.raises(RuntimeError, match="a training step takes it as saliency_source"):
-        sg.GraftingStep(torch.compile(model), sg.SaliencyGrafting())(images, labels)
+        sg.GraftingStep(torch.compile(model), sg.SaliencyGrafting())(*batch())
 
 
 def test_a_negative_map_leaves_its_sample_ungrafted() -> None:

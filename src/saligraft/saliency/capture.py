@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from saligraft import checks
 from saligraft.saliency.feature_map import feature_saliency
-from saligraft.saliency.find_layer import Site, Watch, first_tensor, is_compiled
+from saligraft.saliency.find_layer import Site, Watch, first_tensor, is_compiled, without_trace
 from saligraft.saliency.token_maps import Grid, ImageShape, channels_first, image_shape, token_grid
 
 SHOWN_NAMES = 12  # an error that lists every module of a large network hides its own first line
@@ -32,13 +32,12 @@ COMPILE_THE_CAPTURE = (
 class SaliencyCapture(nn.Module):
     """`logits, saliency = capture(images)`: one training pass gives both; saliency (B, h, w), float32, detached.
 
-    The layer is found in the first call by watching that call's own pass (`find_layer`), or named by `layer`, a dotted
-    name or a module. `layer_name` says which it is, as named inside the network that DDP wraps, and `site` whether its
-    output or its input is taken. The model is used as it is, not copied, and keeps no hook. Of outputs with several
-    parts the logits are returned (`logits_of`). A float64 network gives a float64 map.
+    The layer is found in the first call, by an extra pass that leaves no trace (`find_layer`), or named by `layer`, a
+    dotted name or a module. `layer_name` says which it is, as named inside the network that DDP wraps, and `site`
+    whether its output or its input is taken. The model is used as it is, not copied, and keeps no hook. Of outputs with
+    several parts the logits are returned (`logits_of`). A float64 network gives a float64 map.
 
-    With compilation, compile the capture: `torch.compile(SaliencyCapture(model))`. Its first call runs uncompiled, so
-    for `fullgraph=True` call the capture once before.
+    With compilation, compile the capture: `torch.compile(SaliencyCapture(model))`.
     """
 
     def __init__(self, model: nn.Module, layer: str | nn.Module | None = None) -> None:
@@ -54,26 +53,23 @@ class SaliencyCapture(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         tap = self._attach(images)
-        if tap is None:
-            return self._observe(images)
         try:
             output = _run(self.model, images)
             return self._result(output, tap, images)
         finally:
             self._detach(tap)
 
-    def _attach(self, images: Tensor) -> _Tap | None:
-        """Set the hook; None if it is not known yet where."""
+    def _attach(self, images: Tensor) -> _Tap:
+        """Set the hook, in the first call after a search for where."""
         checks.images(images)
         wrappers = wrappers_of(self.model)
         _refuse_compiled(wrappers, self.layer_name)
-        if self.site is None:
-            return None
+        site = self.site or self.find(images)[1]
         # One tap per thread: passes of other threads, which run through the same hook, are not this one's.
         tap: _Tap | None = getattr(self._taps, "tap", None)
         if tap is None:
-            tap = self._taps.tap = _make_tap(self.site)
-        _hooks_at(self.site, wrappers[-1])[tap.key] = tap.hook
+            tap = self._taps.tap = _make_tap(site)
+        _hooks_at(site, wrappers[-1])[tap.key] = tap.hook
         return tap
 
     def _detach(self, tap: _Tap) -> None:
@@ -82,21 +78,26 @@ class SaliencyCapture(nn.Module):
         tap.maps.clear()
         tap.misfits.clear()
 
-    def _observe(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """The first call: watch its pass, decide where the map is, and return the map of this very pass."""
-        watch = Watch(wrappers_of(self.model)[-1], images, self.layer_name)
-        with watch.on():
-            output = self.model(images)
-        site = watch.site()
-        if site is None or watch.saliency is None or watch.reading is None:
-            raise _no_map(self.layer_name, watch.outputs, image_shape(images))
+    def find(self, images: Tensor) -> tuple[Tensor, Site, Grid]:
+        """Decide where the map is, by a pass of its own: the logits of that pass, the place, and the map's cells.
+
+        It leaves no graph behind: a compiled training pass, which writes batch-norm statistics in place, would make the
+        backward of an uncompiled one before it fail.
+        """
+        network = wrappers_of(self.model)[-1]
+        watch = Watch(network, images, self.layer_name)
+        with torch.no_grad(), without_trace(network, images, "current"), watch.on():
+            output = network(images)
+        site, image = watch.site(), image_shape(images)
+        if site is None or watch.reading is None:
+            raise _no_map(self.layer_name, watch.outputs, image)
         if watch.stray_tokens is not None and self.layer_name is None:
             raise ValueError(
                 f"model must keep its tokens as a grid up to pooling, but after the {site} it works on tokens of shape "
                 f"{watch.stray_tokens}, as when patches are dropped: switch that off, or name a layer by layer="
             )
-        self.site, self.layer_name, self._seen = site, site.name, (image_shape(images), watch.reading.grid)
-        return logits_of(output), watch.saliency
+        self.site, self.layer_name, self._seen = site, site.name, (image, watch.reading.grid)
+        return logits_of(output), site, watch.reading.grid
 
     def _result(self, output: Any, tap: _Tap, images: Tensor) -> tuple[Tensor, Tensor]:
         return logits_of(output), self._as_map(tap, image_shape(images))
@@ -216,7 +217,7 @@ def _keep_out_of_graphs() -> None:
     """
     global _out_of_graphs
     if not _out_of_graphs:
-        for name in ("forward", "_attach", "_observe", "_result", "_detach"):
+        for name in ("forward", "_attach", "_result", "_detach"):
             disable: Callable[..., Any] = torch.compiler.disable
             setattr(SaliencyCapture, name, disable(getattr(SaliencyCapture, name), recursive=name != "forward"))
         _out_of_graphs = True

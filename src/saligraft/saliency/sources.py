@@ -12,7 +12,7 @@ pass, and what ``source(images, labels)`` costs by itself, in whole passes throu
 | fine-grained      | no pass                  | no pass                       | no           |
 | spectral-residual | no pass                  | no pass                       | no           |
 
-`cam` and `grad-cam` make one more forward pass in their first call, to find the layer.
+Those that look at a layer, the first three, make one more forward pass in their first call, to find it.
 """
 
 from __future__ import annotations
