@@ -17,6 +17,7 @@ from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.capture import logits_of
 from saligraft.saliency.sources import SALIENCY_SOURCES, SourceLike
 from saligraft.saliency.sources import saliency_source as saliency_source_of
+from saligraft.threads import exclusive_use
 
 Criterion = Callable[[Tensor, MixedBatch], Tensor]
 
@@ -45,6 +46,8 @@ class TrainingStep(ABC):
         warmup_steps: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
         checks.whole_number("warmup_steps", warmup_steps, least=0)
         checks.generator(generator)
         if criterion is not None and not callable(criterion):
@@ -66,8 +69,9 @@ class TrainingStep(ABC):
         del index, geometry
         check_batch(images, labels)
         checks.label_values(labels)
-        self.steps_taken += 1
-        return self._plain(images, labels) if self.steps_taken <= self.warmup_steps else self._train(images, labels)
+        with exclusive_use(self.model):
+            self.steps_taken += 1
+            return self._plain(images, labels) if self.steps_taken <= self.warmup_steps else self._train(images, labels)
 
     def _plain(self, images: Tensor, labels: Tensor) -> StepOutput:
         """One pass of the images as they came."""

@@ -19,6 +19,7 @@ from saligraft import checks
 from saligraft.saliency.capture import logits_of, wrappers_of
 from saligraft.saliency.find_layer import Mode as Mode
 from saligraft.saliency.find_layer import without_trace as without_trace
+from saligraft.threads import exclusive_use
 
 
 class Passes(NamedTuple):
@@ -71,7 +72,8 @@ class NetworkSource(SaliencySource):
 
     def with_logits(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         if wrappers_of(model)[-1] is self.network:
-            return self.training_pass(images, labels)
+            with exclusive_use(model):
+                return self.training_pass(images, labels)
         return super().with_logits(model, images, labels)
 
 

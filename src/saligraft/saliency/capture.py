@@ -11,6 +11,7 @@ import difflib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from saligraft import checks
 from saligraft.saliency.feature_map import feature_saliency
 from saligraft.saliency.find_layer import Site, Watch, first_tensor, is_compiled, without_trace
 from saligraft.saliency.token_maps import Grid, ImageShape, channels_first, image_shape, token_grid
+from saligraft.threads import exclusive_use
 
 SHOWN_NAMES = 12  # an error that lists every module of a large network hides its own first line
 COMPILE_THE_CAPTURE = (
@@ -52,31 +54,33 @@ class SaliencyCapture(nn.Module):
         _keep_out_of_graphs()
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        tap = self._attach(images)
+        tap, attached = self._attach(images)
         try:
             output = _run(self.model, images)
             return self._result(output, tap, images)
         finally:
-            self._detach(tap)
+            self._detach(attached)
 
-    def _attach(self, images: Tensor) -> _Tap:
-        """Set the hook, in the first call after a search for where."""
+    def _attach(self, images: Tensor) -> tuple[_Tap, ExitStack]:
+        """Set the hook, in the first call after a search for where; the stack undoes all."""
         checks.images(images)
-        wrappers = wrappers_of(self.model)
-        _refuse_compiled(wrappers, self.layer_name)
-        site = self.site or self.find(images)[1]
-        # One tap per thread: passes of other threads, which run through the same hook, are not this one's.
-        tap: _Tap | None = getattr(self._taps, "tap", None)
-        if tap is None:
-            tap = self._taps.tap = _make_tap(site)
-        _hooks_at(site, wrappers[-1])[tap.key] = tap.hook
-        return tap
+        with ExitStack() as attached:
+            attached.enter_context(exclusive_use(self.model))
+            wrappers = wrappers_of(self.model)
+            _refuse_compiled(wrappers, self.layer_name)
+            site = self.site or self.find(images)[1]
+            # One tap per thread: passes of other threads, which run through the same hook, are not this one's.
+            tap: _Tap | None = getattr(self._taps, "tap", None)
+            if tap is None:
+                tap = self._taps.tap = _make_tap(site)
+            hooks = _hooks_at(site, wrappers[-1])
+            hooks[tap.key] = tap.hook
+            for undo in (tap.maps.clear, tap.misfits.clear, lambda: hooks.pop(tap.key, None)):
+                attached.callback(undo)
+            return tap, attached.pop_all()
 
-    def _detach(self, tap: _Tap) -> None:
-        if self.site is not None:
-            _hooks_at(self.site, wrappers_of(self.model)[-1]).pop(tap.key, None)
-        tap.maps.clear()
-        tap.misfits.clear()
+    def _detach(self, attached: ExitStack) -> None:
+        attached.close()
 
     def find(self, images: Tensor) -> tuple[Tensor, Site, Grid]:
         """Decide where the map is, by a pass of its own: the logits of that pass, the place, and the map's cells.

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from saligraft.saliency.token_maps import Grid, Layout, Reading, image_shape, read_map, read_tokens
+from saligraft.threads import exclusive_use
 
 Mode = Literal["eval", "current"]
 
@@ -251,11 +252,11 @@ def without_trace(network: nn.Module, images: Tensor, mode: Mode) -> Iterator[No
     Buffers are replaced by copies, not restored by writing into them: a graph that an earlier pass has built may
     still need the originals unchanged for its backward.
     """
-    modules = list(network.modules())
-    modes = [module.training for module in modules]
-    buffers: list[dict[str, Any]] = [dict(module._buffers) for module in modules]
-    state = random.getstate()
-    with _forked_streams(images.device):
+    with exclusive_use(network), _forked_streams(images.device):
+        modules = list(network.modules())
+        modes = [module.training for module in modules]
+        buffers: list[dict[str, Any]] = [dict(module._buffers) for module in modules]
+        state = random.getstate()
         try:
             for module, held in zip(modules, buffers, strict=True):
                 module.training &= mode == "current"  # not by .eval() and .train(), which some networks override
