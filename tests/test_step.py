@@ -243,6 +243,30 @@ def test_models_that_return_more_than_logits(warmup_steps: int) -> None:
         assert step(images, labels).logits.shape == (8, K)
 
 
+@pytest.mark.parametrize("method", [None, sg.CutMix(), sg.SaliencyGrafting(), sg.ManifoldMixup(layers=["features"])])
+@pytest.mark.parametrize("source", [None, "cam"])
+def test_a_second_head_is_named_once_in_training(method: object, source: str | None) -> None:
+    class TwoHeads(Counting):
+        def __init__(self) -> None:
+            super().__init__()
+            self.second = nn.Linear(8, K)
+
+        def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            pooled = self.features(images).mean(dim=(2, 3))
+            return self.head(pooled), self.second(pooled)
+
+    options = {"saliency_source": source} if source and isinstance(method, sg.SaliencyGrafting) else {}
+    model, (images, labels) = TwoHeads(), batch()
+    step = sg.training_step(model, method, **options)
+    with torch.no_grad():
+        step(images, labels)  # trains nothing, and does not warn
+    with pytest.warns(UserWarning, match=r"only the logits of TwoHeads .* get no gradient: output\[1\]$") as caught:
+        losses = [step(images, labels).loss for _ in range(2)]
+    sum(losses).backward()
+    assert len(caught) == 1
+    assert model.second.weight.grad is None
+
+
 def test_batch_of_one_and_autocast_and_non_square() -> None:
     model = Counting()
     step = sg.GraftingStep(model, sg.SaliencyGrafting(grids=(4, 5)))

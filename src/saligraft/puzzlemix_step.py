@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from saligraft import draws
 from saligraft.masks.puzzle import PixelScale, adversarial, noisy_start
 from saligraft.methods.puzzlemix import PuzzleMix
-from saligraft.saliency.capture import logits_of
 from saligraft.saliency.input_gradient import InputGradient, gradient_saliency
 from saligraft.step import MixingStep, StepOutput
 
@@ -56,7 +55,7 @@ class PuzzleMixStep(MixingStep):
         else:
             gradient = self.slopes.gradient(images, labels)
         mixed = self.mixer.apply(images, labels, gradient_saliency(gradient, self.slopes.over), drawn, shown)
-        logits = logits_of(self.model(mixed.images))
+        logits = self._logits(mixed.images)
         return StepOutput(self.criterion(logits, mixed), logits, mixed)
 
     def _noise(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

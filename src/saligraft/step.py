@@ -75,8 +75,12 @@ class TrainingStep(ABC):
 
     def _plain(self, images: Tensor, labels: Tensor) -> StepOutput:
         """One pass of the images as they came."""
-        logits = logits_of(self.model(images))
+        logits = self._logits(images)
         return StepOutput(self.criterion(logits, MixedBatch.unmixed(images, labels)), logits, None)
+
+    def _logits(self, images: Tensor) -> Tensor:
+        """One training pass."""
+        return logits_of(self.model(images), self.model)
 
     @abstractmethod
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
@@ -131,14 +135,14 @@ class GraftingStep(TrainingStep):
 
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
         if self.source is None:
-            logits, saliency = logits_of(self.model(images)), None
+            logits, saliency = self._logits(images), None
         else:  # one pass of the originals gives logits and S  (§4.3)
             logits, saliency = self.source.with_logits(self.model, images, labels)
         loss = self.loss_weights[0] * self.criterion(logits, MixedBatch.unmixed(images, labels))
         for weight in self.loss_weights[1:]:
             drawn = self.method.draw(images, generator=self.generator)  # j, grid, P ~ Bern(p_B)
             mixed = self.method.apply(images, labels, saliency, drawn)  # M (Eq. 3-4), φ, λ (Eq. 5)
-            loss = loss + weight * self.criterion(logits_of(self.model(mixed.images)), mixed)
+            loss = loss + weight * self.criterion(self._logits(mixed.images), mixed)
         return StepOutput(loss, logits, mixed)
 
 
@@ -172,7 +176,7 @@ class MixingStep(TrainingStep):
         saliency = None if self.source is None else self.source(images, labels)
         drawn = self.method.draw(images, generator=self.generator)
         mixed = self.method.apply(images, labels, saliency, drawn)
-        logits = logits_of(self.model(mixed.images))
+        logits = self._logits(mixed.images)
         return StepOutput(self.criterion(logits, mixed), logits, mixed)
 
 

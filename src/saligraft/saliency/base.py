@@ -42,7 +42,7 @@ class SaliencySource(ABC):
     def with_logits(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """A training pass of `model`: its logits, with gradient, and the images' maps."""
         saliency = self(images, labels)
-        return logits_of(model(images)), saliency
+        return logits_of(model(images), model), saliency
 
 
 class NetworkSource(SaliencySource):

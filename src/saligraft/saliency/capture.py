@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import difflib
 import threading
+import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -104,7 +106,7 @@ class SaliencyCapture(nn.Module):
         return logits_of(output), site, watch.reading.grid
 
     def _result(self, output: Any, tap: _Tap, images: Tensor) -> tuple[Tensor, Tensor]:
-        return logits_of(output), self._as_map(tap, image_shape(images))
+        return logits_of(output, self.model), self._as_map(tap, image_shape(images))
 
     def _as_map(self, tap: _Tap, image: ImageShape) -> Tensor:
         if not tap.maps and not tap.misfits:
@@ -190,20 +192,45 @@ def _hooks_at(site: Site, network: nn.Module) -> dict[int, Any]:
     return layer._forward_hooks if site.side == "output" else layer._forward_pre_hooks
 
 
-def logits_of(output: Any) -> Tensor:
-    """The logits of whatever a classifier returns: a tensor, `.logits`, a "logits" entry, or a tuple's first part."""
-    if isinstance(output, Tensor):
-        return output
-    if hasattr(output, "logits"):
-        return logits_of(output.logits)
-    if isinstance(output, Mapping) and "logits" in output:
-        return logits_of(output["logits"])
-    if isinstance(output, tuple | list) and output:
-        return logits_of(output[0])
-    raise TypeError(
-        "model must return logits as a tensor, as `.logits`, as a 'logits' entry or first in a tuple, "
-        f"got {type(output).__name__}"
-    )
+_warned: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # networks whose dropped outputs were named
+
+
+def logits_of(output: Any, trained: nn.Module | None = None) -> Tensor:
+    """The logits of whatever a classifier returns: a tensor, `.logits`, a "logits" entry, or a tuple's first part.
+
+    Of a model in training, warn once of what else would get a gradient and is dropped, such as an auxiliary head.
+    """
+    place, dropped = "output", []
+    while not isinstance(output, Tensor):
+        parts = _parts(output)
+        main = "logits" if "logits" in parts else next(iter(parts), None)
+        if main is None:
+            raise TypeError(
+                "model must return logits as a tensor, as `.logits`, as a 'logits' entry or first in a tuple, "
+                f"got {type(output).__name__}"
+            )
+        for name, part in parts.items():
+            tensor = first_tensor(part)
+            if name != main and tensor is not None and tensor.requires_grad:
+                dropped.append(f"{place}[{name!r}]")
+        output, place = parts[main], f"{place}[{main!r}]"
+    if dropped and trained is not None and (network := wrappers_of(trained)[-1]) not in _warned:
+        _warned.add(network)
+        warnings.warn(
+            f"only the logits of {type(network).__name__} are trained on; its other outputs are dropped, and heads of "
+            f"their own get no gradient: {', '.join(dropped)}",
+            stacklevel=2,
+        )
+    return output
+
+
+def _parts(output: Any) -> dict[Any, Any]:
+    """What a model returned, by name or, in a plain tuple or list, by position; nothing if it holds no logits."""
+    if isinstance(output, Mapping):
+        return dict(output) if "logits" in output else {}
+    if isinstance(output, tuple | list):
+        return dict(zip(getattr(output, "_fields", range(len(output))), output, strict=True))
+    return {**getattr(output, "__dict__", {}), "logits": output.logits} if hasattr(output, "logits") else {}
 
 
 def _run(model: nn.Module, images: Tensor) -> Any:
