@@ -206,6 +206,52 @@ class Spoil(nn.Module):
         return maps
 
 
+class ClassToken(nn.Module):
+    """A vision transformer whose logits come from its class token alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch, self.token = nn.Conv2d(3, 8, 4, 4), nn.Parameter(torch.randn(1, 1, 8))
+        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True) for _ in range(2))
+        self.head = nn.Linear(8, K)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        patches = self.patch(images).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.token.expand(len(images), 1, 8), patches], dim=1)
+        for block in self.blocks:
+            tokens = block(tokens)
+        return self.head(tokens[:, 0])
+
+
+@pytest.mark.parametrize("kind", [sg.GraftingStep, sg.MixingStep])
+def test_maps_that_are_all_zero_are_warned_of_once_with_source_and_layer(kind: type) -> None:
+    torch.manual_seed(0)
+    step = kind(ClassToken(), sg.SaliencyGrafting(), saliency_source="grad-cam")
+    with pytest.warns(UserWarning, match=r"source 'grad-cam' .* all zero at the output of 'blocks\.1'") as caught:
+        mixed = [step(*batch()).mixed for _ in range(2)][-1]
+    assert len(caught) == 1
+    assert not mixed.mask.any()
+    earlier = kind(ClassToken(), sg.SaliencyGrafting(), saliency_source="grad-cam", layer="blocks.0")
+    assert earlier(*batch()).mixed is not None  # without a warning
+    dead = Counting()
+    nn.init.zeros_(dead.features[1].weight)
+    with pytest.warns(UserWarning, match="source 'feature-map' .* all zero at the output of 'features'"):
+        kind(dead, sg.SaliencyGrafting())(*batch())
+    with pytest.warns(UserWarning, match="source 'OwnFunction' gave a whole batch of maps that are all zero$"):
+        kind(Counting(), sg.SaliencyGrafting(), saliency_source=lambda images: images[:, 0] * 0)(*batch())
+    one_map = (torch.arange(8) == 3)[:, None, None]
+    step = kind(Counting(), sg.SaliencyGrafting(), saliency_source=lambda images: images[:, 0].abs() * one_map)
+    assert step(*batch()).mixed is not None
+
+
+@pytest.mark.parametrize("kind", [sg.GraftingStep, sg.MixingStep])
+def test_no_value_of_a_map_is_read_on_another_device(kind: type) -> None:
+    """On `meta`, where reading one is an error."""
+    images, labels = (tensor.to("meta") for tensor in batch())
+    step = kind(Counting().to("meta"), sg.SaliencyGrafting(), saliency_source="feature-map")
+    assert step(images, labels).loss.is_meta
+
+
 def test_methods_without_need_of_saliency_ask_no_network_for_it() -> None:
     flat = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, K))
     for method in (sg.CutMix(), sg.SaliencyMix(), sg.RandomChoice([sg.SaliencyMix(), sg.Mixup(), sg.Cutout()])):

@@ -54,7 +54,9 @@ class PuzzleMixStep(MixingStep):
             shown = (torch.where(alone, images, source), torch.where(alone, images, destination[drawn.partner]))
         else:
             gradient = self.slopes.gradient(images, labels)
-        mixed = self.mixer.apply(images, labels, gradient_saliency(gradient, self.slopes.over), drawn, shown)
+        saliency = gradient_saliency(gradient, self.slopes.over)
+        self._warn_of_zeros(self.slopes, saliency)
+        mixed = self.mixer.apply(images, labels, saliency, drawn, shown)
         logits = self._logits(mixed.images)
         return StepOutput(self.criterion(logits, mixed), logits, mixed)
 

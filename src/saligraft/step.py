@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -57,6 +58,7 @@ class TrainingStep(ABC):
         self.warmup_steps = warmup_steps
         self.generator = generator
         self.steps_taken = 0
+        self._warned_of_zeros = False
 
     def __call__(
         self, images: Tensor, labels: Tensor, index: Tensor | None = None, geometry: Tensor | None = None
@@ -81,6 +83,15 @@ class TrainingStep(ABC):
     def _logits(self, images: Tensor) -> Tensor:
         """One training pass."""
         return logits_of(self.model(images), self.model)
+
+    def _warn_of_zeros(self, source: SaliencySource, saliency: Tensor) -> None:
+        """Say once that a batch's maps are all zero; where looking at values would stall a device, nothing is said."""
+        if self._warned_of_zeros or not checks.may_look(saliency) or bool(saliency.any()):
+            return
+        self._warned_of_zeros = True
+        name = next((name for name, kind in SALIENCY_SOURCES.items() if type(source) is kind), type(source).__name__)
+        where = "" if source.site is None else f" at the {source.site}: if they stay so, name another layer by layer="
+        warnings.warn(f"saliency source {name!r} gave a whole batch of maps that are all zero{where}", stacklevel=2)
 
     @abstractmethod
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
@@ -138,6 +149,7 @@ class GraftingStep(TrainingStep):
             logits, saliency = self._logits(images), None
         else:  # one pass of the originals gives logits and S  (§4.3)
             logits, saliency = self.source.with_logits(self.model, images, labels)
+            self._warn_of_zeros(self.source, saliency)
         loss = self.loss_weights[0] * self.criterion(logits, MixedBatch.unmixed(images, labels))
         for weight in self.loss_weights[1:]:
             drawn = self.method.draw(images, generator=self.generator)  # j, grid, P ~ Bern(p_B)
@@ -173,7 +185,10 @@ class MixingStep(TrainingStep):
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
         if self.method is None:
             return self._plain(images, labels)
-        saliency = None if self.source is None else self.source(images, labels)
+        saliency = None
+        if self.source is not None:
+            saliency = self.source(images, labels)
+            self._warn_of_zeros(self.source, saliency)
         drawn = self.method.draw(images, generator=self.generator)
         mixed = self.method.apply(images, labels, saliency, drawn)
         logits = self._logits(mixed.images)

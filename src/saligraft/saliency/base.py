@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from saligraft import checks
 from saligraft.saliency.capture import logits_of, wrappers_of
 from saligraft.saliency.find_layer import Mode as Mode
+from saligraft.saliency.find_layer import Site
 from saligraft.saliency.find_layer import without_trace as without_trace
 from saligraft.threads import exclusive_use
 
@@ -34,6 +35,11 @@ class SaliencySource(ABC):
 
     alone: ClassVar[Passes]  # passes of a call by itself
     shared: ClassVar[Passes]  # passes that `with_logits` adds to the training pass
+
+    @property
+    def site(self) -> Site | None:
+        """Where in the network the maps come from, once that is known; None for sources that read no layer."""
+        return None
 
     @abstractmethod
     def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:

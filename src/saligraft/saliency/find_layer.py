@@ -272,7 +272,7 @@ def without_trace(network: nn.Module, images: Tensor, mode: Mode) -> Iterator[No
 
 @contextmanager
 def _forked_streams(device: torch.device) -> Iterator[None]:
-    if device.type == "cpu":
+    if device.type in ("cpu", "meta"):  # `meta` has no stream; torch 2.4 refuses to fork it
         with torch.random.fork_rng(devices=[]):
             yield
     else:

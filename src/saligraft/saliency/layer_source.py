@@ -41,6 +41,10 @@ class LayerSource(NetworkSource):
         self.finder = SaliencyCapture(self.network, layer)
         self._found: Findings | None = None
 
+    @property
+    def site(self) -> Site | None:
+        return self.finder.site
+
     @abstractmethod
     def _maps(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Logits and maps of one pass of `model`: of this source's own, or of the network inside it."""
