@@ -356,6 +356,8 @@ def test_refuses_bad_arguments() -> None:
         sg.MixingStep(model, criterion=5)
     with pytest.raises(TypeError, match="images must be floating point"):
         sg.MixingStep(model)(torch.ones(2, 3, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]))
+    with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module, got function"):
+        sg.MixingStep(lambda images: images)
     with pytest.raises(TypeError, match="method must be a batch mixer"):
         sg.GraftingStep(model, "saliency-grafting")
     with pytest.raises(TypeError, match="method must be a batch mixer"):
