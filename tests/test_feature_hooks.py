@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from saligraft.feature_hooks import changed_output, unwrapped
+from saligraft.saliency import SaliencyCapture
 
 
 class Net(nn.Module):
@@ -74,6 +75,16 @@ def test_says_so_when_the_layer_ran_twice_or_not_at_all() -> None:
     ):
         network.first(x)
     assert hooks(network) == 0
+
+
+def test_a_search_for_a_layer_is_not_the_forward_pass() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    images = torch.randn(2, 3, 8, 8)
+    expected = network[1](network[0](images).flip(0)).sum(dim=1).detach()
+    capture = SaliencyCapture(network)
+    for _ in range(2):  # the first call runs the network once more
+        with changed_output(network, "0", lambda features: features.flip(0)):
+            torch.testing.assert_close(capture(images)[1], expected)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

@@ -191,3 +191,10 @@ def test_a_recipe_trains_with_it() -> None:
     )
     assert noisy[0].train_loss > 0
     assert noisy[0].train_loss != plain[0].train_loss
+
+
+def test_gradients_that_are_all_zero_are_warned_of() -> None:
+    model = Counting()
+    nn.init.zeros_(model.head.weight)
+    with pytest.warns(UserWarning, match="source 'input-gradient' gave a whole batch of maps that are all zero$"):
+        PuzzleMixStep(model, method(), generator=seeded())(*batch())

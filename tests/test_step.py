@@ -66,6 +66,9 @@ def test_passes_are_one_for_the_originals_and_one_per_copy(copies: int) -> None:
     images, labels = batch()
     step = sg.GraftingStep(model, sg.SaliencyGrafting(threshold=0.5), copies=copies, generator=seeded())
     step(images, labels)
+    assert len(model.shown) == 1 + 1 + copies  # the first call finds the layer
+    model.shown.clear()
+    step(images, labels)
     assert len(model.shown) == 1 + copies
     assert model.shown[0] is images
     grafted = model.shown[1:]
@@ -135,19 +138,32 @@ def test_any_source_goes_with_any_step(source: object, kind: type) -> None:
 
 
 @pytest.mark.parametrize("compiled_model", [False, True])
-def test_a_compiled_capture_gives_the_same_step(compiled_model: bool) -> None:
+def test_compiled_passes_train_as_uncompiled_ones_do(compiled_model: bool) -> None:
+    """Both passes of every step, the first among them, and their backward through batch norm."""
     torch._dynamo.reset()
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, K))
-    images, labels = batch()
-    plain = sg.GraftingStep(model, sg.SaliencyGrafting(), generator=seeded())(images, labels)
+    norm = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+    model = nn.Sequential(norm, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, K))
+    twin = copy.deepcopy(model)
     capture = torch.compile(sg.SaliencyCapture(model), backend="aot_eager")
     trained = torch.compile(model, backend="aot_eager") if compiled_model else model
-    step = sg.GraftingStep(trained, sg.SaliencyGrafting(), saliency_source=capture, generator=seeded())
-    torch.testing.assert_close(step(images, labels).loss, plain.loss)
-    assert step(images, labels).mixed is not None  # the second call runs compiled
+    steps = [
+        sg.GraftingStep(trained, sg.SaliencyGrafting(), saliency_source=capture, generator=seeded()),
+        sg.GraftingStep(twin, sg.SaliencyGrafting(), generator=seeded()),
+    ]
+    optimizers = [torch.optim.SGD(network.parameters(), lr=0.1) for network in (model, twin)]
+    for _ in range(3):
+        losses = []
+        for step, optimizer in zip(steps, optimizers, strict=True):
+            loss = step(*batch()).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        torch.testing.assert_close(*losses)
+    torch.testing.assert_close(model.state_dict(), twin.state_dict())
     with pytest.raises(RuntimeError, match="a training step takes it as saliency_source"):
-        sg.GraftingStep(torch.compile(model), sg.SaliencyGrafting())(images, labels)
+        sg.GraftingStep(torch.compile(model), sg.SaliencyGrafting())(*batch())
 
 
 def test_a_negative_map_leaves_its_sample_ungrafted() -> None:
@@ -190,6 +206,52 @@ class Spoil(nn.Module):
         return maps
 
 
+class ClassToken(nn.Module):
+    """A vision transformer whose logits come from its class token alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch, self.token = nn.Conv2d(3, 8, 4, 4), nn.Parameter(torch.randn(1, 1, 8))
+        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True) for _ in range(2))
+        self.head = nn.Linear(8, K)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        patches = self.patch(images).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.token.expand(len(images), 1, 8), patches], dim=1)
+        for block in self.blocks:
+            tokens = block(tokens)
+        return self.head(tokens[:, 0])
+
+
+@pytest.mark.parametrize("kind", [sg.GraftingStep, sg.MixingStep])
+def test_maps_that_are_all_zero_are_warned_of_once_with_source_and_layer(kind: type) -> None:
+    torch.manual_seed(0)
+    step = kind(ClassToken(), sg.SaliencyGrafting(), saliency_source="grad-cam")
+    with pytest.warns(UserWarning, match=r"source 'grad-cam' .* all zero at the output of 'blocks\.1'") as caught:
+        mixed = [step(*batch()).mixed for _ in range(2)][-1]
+    assert len(caught) == 1
+    assert not mixed.mask.any()
+    earlier = kind(ClassToken(), sg.SaliencyGrafting(), saliency_source="grad-cam", layer="blocks.0")
+    assert earlier(*batch()).mixed is not None  # without a warning
+    dead = Counting()
+    nn.init.zeros_(dead.features[1].weight)
+    with pytest.warns(UserWarning, match="source 'feature-map' .* all zero at the output of 'features'"):
+        kind(dead, sg.SaliencyGrafting())(*batch())
+    with pytest.warns(UserWarning, match="source 'OwnFunction' gave a whole batch of maps that are all zero$"):
+        kind(Counting(), sg.SaliencyGrafting(), saliency_source=lambda images: images[:, 0] * 0)(*batch())
+    one_map = (torch.arange(8) == 3)[:, None, None]
+    step = kind(Counting(), sg.SaliencyGrafting(), saliency_source=lambda images: images[:, 0].abs() * one_map)
+    assert step(*batch()).mixed is not None
+
+
+@pytest.mark.parametrize("kind", [sg.GraftingStep, sg.MixingStep])
+def test_no_value_of_a_map_is_read_on_another_device(kind: type) -> None:
+    """On `meta`, where reading one is an error."""
+    images, labels = (tensor.to("meta") for tensor in batch())
+    step = kind(Counting().to("meta"), sg.SaliencyGrafting(), saliency_source="feature-map")
+    assert step(images, labels).loss.is_meta
+
+
 def test_methods_without_need_of_saliency_ask_no_network_for_it() -> None:
     flat = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, K))
     for method in (sg.CutMix(), sg.SaliencyMix(), sg.RandomChoice([sg.SaliencyMix(), sg.Mixup(), sg.Cutout()])):
@@ -225,6 +287,30 @@ def test_models_that_return_more_than_logits(warmup_steps: int) -> None:
     )
     for step in steps:
         assert step(images, labels).logits.shape == (8, K)
+
+
+@pytest.mark.parametrize("method", [None, sg.CutMix(), sg.SaliencyGrafting(), sg.ManifoldMixup(layers=["features"])])
+@pytest.mark.parametrize("source", [None, "cam"])
+def test_a_second_head_is_named_once_in_training(method: object, source: str | None) -> None:
+    class TwoHeads(Counting):
+        def __init__(self) -> None:
+            super().__init__()
+            self.second = nn.Linear(8, K)
+
+        def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            pooled = self.features(images).mean(dim=(2, 3))
+            return self.head(pooled), self.second(pooled)
+
+    options = {"saliency_source": source} if source and isinstance(method, sg.SaliencyGrafting) else {}
+    model, (images, labels) = TwoHeads(), batch()
+    step = sg.training_step(model, method, **options)
+    with torch.no_grad():
+        step(images, labels)  # trains nothing, and does not warn
+    with pytest.warns(UserWarning, match=r"only the logits of TwoHeads .* get no gradient: output\[1\]$") as caught:
+        losses = [step(images, labels).loss for _ in range(2)]
+    sum(losses).backward()
+    assert len(caught) == 1
+    assert model.second.weight.grad is None
 
 
 def test_batch_of_one_and_autocast_and_non_square() -> None:
@@ -270,6 +356,8 @@ def test_refuses_bad_arguments() -> None:
         sg.MixingStep(model, criterion=5)
     with pytest.raises(TypeError, match="images must be floating point"):
         sg.MixingStep(model)(torch.ones(2, 3, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]))
+    with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module, got function"):
+        sg.MixingStep(lambda images: images)
     with pytest.raises(TypeError, match="method must be a batch mixer"):
         sg.GraftingStep(model, "saliency-grafting")
     with pytest.raises(TypeError, match="method must be a batch mixer"):

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from saligraft.saliency.find_layer import first_tensor, is_compiled
+from saligraft.saliency.find_layer import first_tensor, is_compiled, searched
 
 Change = Callable[[Any], Any]
 
@@ -28,7 +28,7 @@ def changed_output(network: nn.Module, name: str, change: Change) -> Iterator[No
     """Inside, the layer called `name` gives `change(output)`; it must run once, in one forward pass."""
     refuse_compiled(network, name)
     layer = network.get_submodule(name)
-    entry = _Entry(layer, name, change)
+    entry = _Entry(network, layer, name, change)
     with ExitStack() as stack:
         stack.callback(entry.close)
         stack.callback(layer.register_forward_hook(entry.hook).remove)
@@ -68,17 +68,17 @@ def refuse_compiled(model: nn.Module, name: str = "") -> None:
 class _Entry:
     """One change of one layer's output, and what is needed to make it again."""
 
-    def __init__(self, layer: nn.Module, name: str, change: Change) -> None:
+    def __init__(self, network: nn.Module, layer: nn.Module, name: str, change: Change) -> None:
         self.fired = False
         self.first, self.last = _sequence_number(), math.inf  # of the nodes that this forward pass adds to the graph
-        self._layer, self._name, self.change = layer, name, change
+        self._network, self._layer, self._name, self.change = network, layer, name, change
         self._graph: Any = None
         self._records = torch.is_grad_enabled()
         self._finish: Callable[[], object] | None = None
 
     def hook(self, _: nn.Module, __: tuple[Any, ...], output: Any) -> Any:
-        if _recomputing():
-            return output  # the hook that was set for that sees to it
+        if _recomputing() or self._network in searched:
+            return output  # the hook that was set for recomputation sees to it; a search is not the one forward pass
         if self.fired:
             raise RuntimeError(f"layer {self._name!r} ran twice within one context, which is for one forward pass")
         if self._records and (not torch.is_grad_enabled() or _inside_checkpoint()):

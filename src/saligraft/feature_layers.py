@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from saligraft.saliency.find_layer import first_tensor
 from saligraft.saliency.token_maps import ImageShape, image_shape, read_map
+from saligraft.threads import exclusive_use
 
 INPUT = "input"
 STAGES_MIXED = 2
@@ -78,6 +79,7 @@ def _watch(network: nn.Module, images: Tensor) -> dict[str, _Run]:
         return hook
 
     with ExitStack() as stack:
+        stack.enter_context(exclusive_use(network))
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch.random.fork_rng(devices=[]))
         for name, module in network.named_modules():

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from saligraft import draws
 from saligraft.masks.puzzle import PixelScale, adversarial, noisy_start
 from saligraft.methods.puzzlemix import PuzzleMix
-from saligraft.saliency.capture import logits_of
 from saligraft.saliency.input_gradient import InputGradient, gradient_saliency
 from saligraft.step import MixingStep, StepOutput
 
@@ -55,8 +54,10 @@ class PuzzleMixStep(MixingStep):
             shown = (torch.where(alone, images, source), torch.where(alone, images, destination[drawn.partner]))
         else:
             gradient = self.slopes.gradient(images, labels)
-        mixed = self.mixer.apply(images, labels, gradient_saliency(gradient, self.slopes.over), drawn, shown)
-        logits = logits_of(self.model(mixed.images))
+        saliency = gradient_saliency(gradient, self.slopes.over)
+        self._warn_of_zeros(self.slopes, saliency)
+        mixed = self.mixer.apply(images, labels, saliency, drawn, shown)
+        logits = self._logits(mixed.images)
         return StepOutput(self.criterion(logits, mixed), logits, mixed)
 
     def _noise(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

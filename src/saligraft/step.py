@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.capture import logits_of
 from saligraft.saliency.sources import SALIENCY_SOURCES, SourceLike
 from saligraft.saliency.sources import saliency_source as saliency_source_of
+from saligraft.threads import exclusive_use
 
 Criterion = Callable[[Tensor, MixedBatch], Tensor]
 
@@ -45,6 +47,8 @@ class TrainingStep(ABC):
         warmup_steps: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
         checks.whole_number("warmup_steps", warmup_steps, least=0)
         checks.generator(generator)
         if criterion is not None and not callable(criterion):
@@ -54,6 +58,7 @@ class TrainingStep(ABC):
         self.warmup_steps = warmup_steps
         self.generator = generator
         self.steps_taken = 0
+        self._warned_of_zeros = False
 
     def __call__(
         self, images: Tensor, labels: Tensor, index: Tensor | None = None, geometry: Tensor | None = None
@@ -66,13 +71,27 @@ class TrainingStep(ABC):
         del index, geometry
         check_batch(images, labels)
         checks.label_values(labels)
-        self.steps_taken += 1
-        return self._plain(images, labels) if self.steps_taken <= self.warmup_steps else self._train(images, labels)
+        with exclusive_use(self.model):
+            self.steps_taken += 1
+            return self._plain(images, labels) if self.steps_taken <= self.warmup_steps else self._train(images, labels)
 
     def _plain(self, images: Tensor, labels: Tensor) -> StepOutput:
         """One pass of the images as they came."""
-        logits = logits_of(self.model(images))
+        logits = self._logits(images)
         return StepOutput(self.criterion(logits, MixedBatch.unmixed(images, labels)), logits, None)
+
+    def _logits(self, images: Tensor) -> Tensor:
+        """One training pass."""
+        return logits_of(self.model(images), self.model)
+
+    def _warn_of_zeros(self, source: SaliencySource, saliency: Tensor) -> None:
+        """Say once that a batch's maps are all zero; where looking at values would stall a device, nothing is said."""
+        if self._warned_of_zeros or not checks.may_look(saliency) or bool(saliency.any()):
+            return
+        self._warned_of_zeros = True
+        name = next((name for name, kind in SALIENCY_SOURCES.items() if type(source) is kind), type(source).__name__)
+        where = "" if source.site is None else f" at the {source.site}: if they stay so, name another layer by layer="
+        warnings.warn(f"saliency source {name!r} gave a whole batch of maps that are all zero{where}", stacklevel=2)
 
     @abstractmethod
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
@@ -127,14 +146,15 @@ class GraftingStep(TrainingStep):
 
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
         if self.source is None:
-            logits, saliency = logits_of(self.model(images)), None
+            logits, saliency = self._logits(images), None
         else:  # one pass of the originals gives logits and S  (§4.3)
             logits, saliency = self.source.with_logits(self.model, images, labels)
+            self._warn_of_zeros(self.source, saliency)
         loss = self.loss_weights[0] * self.criterion(logits, MixedBatch.unmixed(images, labels))
         for weight in self.loss_weights[1:]:
             drawn = self.method.draw(images, generator=self.generator)  # j, grid, P ~ Bern(p_B)
             mixed = self.method.apply(images, labels, saliency, drawn)  # M (Eq. 3-4), φ, λ (Eq. 5)
-            loss = loss + weight * self.criterion(logits_of(self.model(mixed.images)), mixed)
+            loss = loss + weight * self.criterion(self._logits(mixed.images), mixed)
         return StepOutput(loss, logits, mixed)
 
 
@@ -165,10 +185,13 @@ class MixingStep(TrainingStep):
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
         if self.method is None:
             return self._plain(images, labels)
-        saliency = None if self.source is None else self.source(images, labels)
+        saliency = None
+        if self.source is not None:
+            saliency = self.source(images, labels)
+            self._warn_of_zeros(self.source, saliency)
         drawn = self.method.draw(images, generator=self.generator)
         mixed = self.method.apply(images, labels, saliency, drawn)
-        logits = logits_of(self.model(mixed.images))
+        logits = self._logits(mixed.images)
         return StepOutput(self.criterion(logits, mixed), logits, mixed)
 
 

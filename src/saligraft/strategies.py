@@ -18,7 +18,6 @@ from saligraft.methods.method_choice import MethodChoice
 from saligraft.methods.puzzlemix import PuzzleMix
 from saligraft.methods.random_choice import RandomChoice
 from saligraft.puzzlemix_step import PuzzleMixStep
-from saligraft.saliency.capture import logits_of
 from saligraft.step import GraftingStep, MixingStep, StepOutput, TrainingStep
 
 Methods = Method | MethodChoice | Sequence[Method | MethodChoice] | None
@@ -49,7 +48,7 @@ class FeatureMixingStep(TrainingStep):
         for transform in self.transforms:
             images = transform(images, generator=self.generator)
         with self.method.mixing(self.model, images, labels, generator=self.generator) as mixed:
-            logits = logits_of(self.model(mixed.images))
+            logits = self._logits(mixed.images)
         return StepOutput(self.criterion(logits, mixed), logits, mixed)
 
 
@@ -72,7 +71,7 @@ class ViewsStep(TrainingStep):
 
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
         views = self.method.views(images, generator=self.generator)
-        logits = logits_of(self.model(torch.cat(views))).chunk(len(views))
+        logits = self._logits(torch.cat(views)).chunk(len(views))
         originals = MixedBatch.unmixed(views[0], labels)
         return StepOutput(self.method.loss(logits, originals, self.criterion), logits[0], None)
 

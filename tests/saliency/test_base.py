@@ -1,58 +1,16 @@
-"""Running a network without a trace, the score of a label, and what every source asks of labels and torch."""
-
-import random
+"""The score of a label, and what every source asks of labels and torch."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from saligraft.saliency.base import SaliencySource, label_scores, without_trace
+from saligraft.saliency.base import SaliencySource, label_scores
 from saligraft.saliency.sources import saliency_source
 
 
 def small_network() -> nn.Module:
     """Five classes; the head pools the map and is linear."""
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
-
-
-def test_buffers_inside_are_copies_and_outside_the_very_same() -> None:
-    network = nn.BatchNorm2d(2)
-    mean = network.running_mean
-    with without_trace(network, torch.rand(1), "current"):
-        network(torch.rand(3, 2, 4, 4))
-        assert network.running_mean is not mean
-        assert (network.running_mean != 0).all()
-    assert network.running_mean is mean
-    assert (mean == 0).all()
-    assert network.num_batches_tracked == 0
-
-
-def test_a_buffer_born_inside_is_gone_and_an_absent_one_stays_absent() -> None:
-    network = nn.BatchNorm2d(2, track_running_stats=False)
-    with without_trace(network, torch.rand(1), "eval"):
-        assert network.running_mean is None
-        network.register_buffer("count", torch.ones(1))
-    assert set(network._buffers) == {"running_mean", "running_var", "num_batches_tracked"}
-
-
-@pytest.mark.parametrize("mode", ["eval", "current"])
-def test_modes_and_random_streams_come_back_also_after_an_error(mode: str) -> None:
-    network = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
-    torch.manual_seed(0)
-    random.seed(0)
-    before = torch.get_rng_state(), random.getstate()
-
-    def interrupted() -> None:
-        with without_trace(network, torch.zeros(1), mode):
-            assert [part.training for part in network] == [mode == "current", False]
-            assert torch.rand(1) + random.random() > 0
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert [part.training for part in network] == [True, False]
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert random.getstate() == before[1]
 
 
 def test_scores() -> None:

@@ -3,8 +3,11 @@
 import copy
 import os
 import pickle
+import re
 import shutil
 import threading
+import warnings
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pytest
@@ -201,15 +204,18 @@ def test_copies_and_pickles_hold_their_own_model(images):
     assert set(capture.state_dict()) == {f"model.{name}" for name in model.state_dict()}
 
 
-def test_threads_sharing_a_model_get_their_own_maps():
+def test_threads_that_take_turns_get_their_own_maps():
     model = Net().eval()
     capture = SaliencyCapture(model)
-    barrier, wrong = threading.Barrier(3), []
+    barrier, turn, wrong = threading.Barrier(3), threading.Lock(), []
 
     def work(seed):
         images = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(seed))
         barrier.wait()
-        results = [capture(images)[1] for _ in range(20)]  # the first calls of all threads find the layer together
+        results = []
+        for _ in range(20):
+            with turn:
+                results.append(capture(images)[1])
         own = SaliencyCapture(copy.deepcopy(model))(images)[1]
         wrong.extend(result for result in results if not torch.allclose(result, own))
 
@@ -227,12 +233,45 @@ class Named(NamedTuple):
     auxiliary: torch.Tensor
 
 
-@pytest.mark.parametrize(
-    "wrap", [lambda x: x, lambda x: {"logits": x}, lambda x: (x, x + 1), lambda x: Named(x, x + 1)]
-)
-def test_logits_are_found_in_what_the_model_returns(wrap):
-    logits = torch.randn(2, 3)
-    assert logits_of(wrap(logits)) is logits
+class Scores(NamedTuple):
+    main: torch.Tensor
+    auxiliary: torch.Tensor | None
+
+
+@dataclass
+class Result:
+    loss: None
+    logits: torch.Tensor
+    auxiliary: torch.Tensor
+
+
+RETURNS = [  # what a model makes of its logits, and what of that is dropped
+    (lambda x: x, ""),
+    (lambda x: {"logits": x}, ""),
+    (lambda x: {"aux": x + 1, "logits": x}, "output['aux']"),
+    (lambda x: (x, x + 1), "output[1]"),
+    (lambda x: [x, None, [x + 1], x.detach()], "output[2]"),
+    (lambda x: Named(x, x + 1), "output['auxiliary']"),
+    (lambda x: Scores(x, x + 1), "output['auxiliary']"),
+    (lambda x: Scores(x, None), ""),
+    (lambda x: Result(None, x, x + 1), "output['auxiliary']"),
+    (lambda x: ((x, x + 1), x + 2), "output[1], output[0][1]"),
+]
+
+
+@pytest.mark.parametrize(("wrap", "dropped"), RETURNS)
+def test_logits_are_found_in_what_the_model_returns_and_a_dropped_head_is_named_once(wrap, dropped):
+    logits, model = torch.randn(2, 3, requires_grad=True), Net()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert logits_of(wrap(logits)) is logits  # no model in training
+        logits_of(wrap(logits.detach()), model)  # nothing to train
+        assert not caught
+        for trained in (model, torch.compile(model), model):
+            assert logits_of(wrap(logits), trained) is logits
+    expected = f"only the logits of Net are trained on; its other outputs .* get no gradient: {re.escape(dropped)}$"
+    assert len(caught) == bool(dropped)
+    assert all(re.match(expected, str(warning.message)) for warning in caught)
 
 
 @pytest.mark.parametrize("output", [None, {}, (), {"scores": torch.zeros(1)}])

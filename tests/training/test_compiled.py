@@ -28,8 +28,8 @@ def gradients(recipe: Recipe, steps: int = 2) -> tuple[list[Tensor], nn.Module]:
 def _traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile without code generation, which takes a C++ compiler and most of the time."""
 
-    def quick(model: nn.Module, source: Any, image_shape: tuple[int, int, int]) -> nn.Module:
-        return compile_passes(model, source, image_shape, backend="aot_eager")
+    def quick(model: nn.Module, source: Any) -> nn.Module:
+        return compile_passes(model, source, backend="aot_eager")
 
     monkeypatch.setattr(setup, "compile_passes", quick)
     torch._dynamo.reset()

@@ -76,7 +76,7 @@ def gradients(
     images, labels, partner, chosen = joined_batch()
     PINNED.append(GraftDraws(partner[part] - (part.start or 0), GRID, chosen[part]))
     source = FeatureMap(model)
-    called = compile_passes(model, source, (3, 8, 8), backend="aot_eager") if compiled else model
+    called = compile_passes(model, source, backend="aot_eager") if compiled else model
     step = sg.GraftingStep(called, Pinned(temperature=1.0, grids=(GRID,)), saliency_source=source)
     for _ in range(2):
         model.zero_grad()

@@ -23,6 +23,7 @@ from saligraft.feature_layers import INPUT, SHOWN_NAMES, mixing_layers
 from saligraft.grafting import blend
 from saligraft.methods.base import check_batch
 from saligraft.methods.kinds import FeatureMixer
+from saligraft.threads import exclusive_use
 
 
 def mix_features(features: Tensor, *, partner: Tensor, source_weight: Tensor) -> Tensor:
@@ -101,14 +102,15 @@ class ManifoldMixup(FeatureMixer):
         """
         check_batch(images, labels)
         checks.label_values(labels)
-        drawn = self.draw(images, self.layers_of(model, images), generator=generator)
-        partner, weight = drawn.partner, drawn.source_weight
-        mixed = MixedBatch(images, labels, labels[partner], weight, weight[:, None, None], partner)
-        if drawn.layer == INPUT:
-            yield mixed._replace(images=mix_features(images, partner=partner, source_weight=weight))
-            return
-        with changed_output(unwrapped(model), drawn.layer, lambda output: _mix_all(output, drawn)):
-            yield mixed
+        with exclusive_use(model):
+            drawn = self.draw(images, self.layers_of(model, images), generator=generator)
+            partner, weight = drawn.partner, drawn.source_weight
+            mixed = MixedBatch(images, labels, labels[partner], weight, weight[:, None, None], partner)
+            if drawn.layer == INPUT:
+                yield mixed._replace(images=mix_features(images, partner=partner, source_weight=weight))
+                return
+            with changed_output(unwrapped(model), drawn.layer, lambda output: _mix_all(output, drawn)):
+                yield mixed
 
 
 def _mix_all(output: Any, drawn: ManifoldMixupDraws) -> Any:

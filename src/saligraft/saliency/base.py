@@ -1,4 +1,4 @@
-"""What a saliency source is: images and labels in, one map per image out, and how to run a network without a trace.
+"""What a saliency source is: images and labels in, one map per image out.
 
 Any source goes with any method that needs saliency. Called by itself, ``source(images, labels)``, it leaves nothing
 behind: no `.grad`, no batch-norm statistics, no step in a random stream, no changed mode, no hook, also after an error.
@@ -9,19 +9,18 @@ Shapes: B batch, C channels, H W pixels, K classes, h w cells of the map.
 
 from __future__ import annotations
 
-import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from saligraft import checks
 from saligraft.saliency.capture import logits_of, wrappers_of
-
-Mode = Literal["eval", "current"]
+from saligraft.saliency.find_layer import Mode as Mode
+from saligraft.saliency.find_layer import Site
+from saligraft.saliency.find_layer import without_trace as without_trace
+from saligraft.threads import exclusive_use
 
 
 class Passes(NamedTuple):
@@ -37,6 +36,11 @@ class SaliencySource(ABC):
     alone: ClassVar[Passes]  # passes of a call by itself
     shared: ClassVar[Passes]  # passes that `with_logits` adds to the training pass
 
+    @property
+    def site(self) -> Site | None:
+        """Where in the network the maps come from, once that is known; None for sources that read no layer."""
+        return None
+
     @abstractmethod
     def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         """Maps of images (B, C, H, W) for labels (B,) or (B, K), which class-agnostic sources do not need."""
@@ -44,7 +48,7 @@ class SaliencySource(ABC):
     def with_logits(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """A training pass of `model`: its logits, with gradient, and the images' maps."""
         saliency = self(images, labels)
-        return logits_of(model(images)), saliency
+        return logits_of(model(images), model), saliency
 
 
 class NetworkSource(SaliencySource):
@@ -74,44 +78,9 @@ class NetworkSource(SaliencySource):
 
     def with_logits(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         if wrappers_of(model)[-1] is self.network:
-            return self.training_pass(images, labels)
+            with exclusive_use(model):
+                return self.training_pass(images, labels)
         return super().with_logits(model, images, labels)
-
-
-@contextmanager
-def without_trace(network: nn.Module, images: Tensor, mode: Mode) -> Iterator[None]:
-    """Run a network inside; on leaving, its mode, buffers and torch's and Python's random streams are as before.
-
-    Buffers are replaced by copies, not restored by writing into them: a graph that an earlier pass has built may
-    still need the originals unchanged for its backward.
-    """
-    modules = list(network.modules())
-    modes = [module.training for module in modules]
-    buffers: list[dict[str, Any]] = [dict(module._buffers) for module in modules]
-    state = random.getstate()
-    with _forked_streams(images.device):
-        try:
-            for module, held in zip(modules, buffers, strict=True):
-                module.training &= mode == "current"  # not by .eval() and .train(), which some networks override
-                module._buffers.update({name: value.clone() for name, value in held.items() if value is not None})
-            yield
-        finally:
-            random.setstate(state)
-            torch.clear_autocast_cache()  # older torch (2.4) would train on weights cast here, without gradient
-            for module, training, held in zip(modules, modes, buffers, strict=True):
-                module.training = training
-                module._buffers.clear()
-                module._buffers.update(held)
-
-
-@contextmanager
-def _forked_streams(device: torch.device) -> Iterator[None]:
-    if device.type == "cpu":
-        with torch.random.fork_rng(devices=[]):
-            yield
-    else:
-        with torch.random.fork_rng(devices=[device], device_type=device.type):
-            yield
 
 
 def checked_labels(labels: Tensor | None, images: Tensor, source: str) -> Tensor:

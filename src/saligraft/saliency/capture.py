@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import difflib
 import threading
+import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
@@ -19,8 +22,9 @@ from torch.utils.hooks import RemovableHandle
 
 from saligraft import checks
 from saligraft.saliency.feature_map import feature_saliency
-from saligraft.saliency.find_layer import Site, Watch, first_tensor, is_compiled
+from saligraft.saliency.find_layer import Site, Watch, first_tensor, is_compiled, without_trace
 from saligraft.saliency.token_maps import Grid, ImageShape, channels_first, image_shape, token_grid
+from saligraft.threads import exclusive_use
 
 SHOWN_NAMES = 12  # an error that lists every module of a large network hides its own first line
 COMPILE_THE_CAPTURE = (
@@ -32,13 +36,12 @@ COMPILE_THE_CAPTURE = (
 class SaliencyCapture(nn.Module):
     """`logits, saliency = capture(images)`: one training pass gives both; saliency (B, h, w), float32, detached.
 
-    The layer is found in the first call by watching that call's own pass (`find_layer`), or named by `layer`, a dotted
-    name or a module. `layer_name` says which it is, as named inside the network that DDP wraps, and `site` whether its
-    output or its input is taken. The model is used as it is, not copied, and keeps no hook. Of outputs with several
-    parts the logits are returned (`logits_of`). A float64 network gives a float64 map.
+    The layer is found in the first call, by an extra pass that leaves no trace (`find_layer`), or named by `layer`, a
+    dotted name or a module. `layer_name` says which it is, as named inside the network that DDP wraps, and `site`
+    whether its output or its input is taken. The model is used as it is, not copied, and keeps no hook. Of outputs with
+    several parts the logits are returned (`logits_of`). A float64 network gives a float64 map.
 
-    With compilation, compile the capture: `torch.compile(SaliencyCapture(model))`. Its first call runs uncompiled, so
-    for `fullgraph=True` call the capture once before.
+    With compilation, compile the capture: `torch.compile(SaliencyCapture(model))`.
     """
 
     def __init__(self, model: nn.Module, layer: str | nn.Module | None = None) -> None:
@@ -53,53 +56,57 @@ class SaliencyCapture(nn.Module):
         _keep_out_of_graphs()
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        tap = self._attach(images)
-        if tap is None:
-            return self._observe(images)
+        tap, attached = self._attach(images)
         try:
             output = _run(self.model, images)
             return self._result(output, tap, images)
         finally:
-            self._detach(tap)
+            self._detach(attached)
 
-    def _attach(self, images: Tensor) -> _Tap | None:
-        """Set the hook; None if it is not known yet where."""
+    def _attach(self, images: Tensor) -> tuple[_Tap, ExitStack]:
+        """Set the hook, in the first call after a search for where; the stack undoes all."""
         checks.images(images)
-        wrappers = wrappers_of(self.model)
-        _refuse_compiled(wrappers, self.layer_name)
-        if self.site is None:
-            return None
-        # One tap per thread: passes of other threads, which run through the same hook, are not this one's.
-        tap: _Tap | None = getattr(self._taps, "tap", None)
-        if tap is None:
-            tap = self._taps.tap = _make_tap(self.site)
-        _hooks_at(self.site, wrappers[-1])[tap.key] = tap.hook
-        return tap
+        with ExitStack() as attached:
+            attached.enter_context(exclusive_use(self.model))
+            wrappers = wrappers_of(self.model)
+            _refuse_compiled(wrappers, self.layer_name)
+            site = self.site or self.find(images)[1]
+            # One tap per thread: passes of other threads, which run through the same hook, are not this one's.
+            tap: _Tap | None = getattr(self._taps, "tap", None)
+            if tap is None:
+                tap = self._taps.tap = _make_tap(site)
+            hooks = _hooks_at(site, wrappers[-1])
+            hooks[tap.key] = tap.hook
+            for undo in (tap.maps.clear, tap.misfits.clear, lambda: hooks.pop(tap.key, None)):
+                attached.callback(undo)
+            return tap, attached.pop_all()
 
-    def _detach(self, tap: _Tap) -> None:
-        if self.site is not None:
-            _hooks_at(self.site, wrappers_of(self.model)[-1]).pop(tap.key, None)
-        tap.maps.clear()
-        tap.misfits.clear()
+    def _detach(self, attached: ExitStack) -> None:
+        attached.close()
 
-    def _observe(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """The first call: watch its pass, decide where the map is, and return the map of this very pass."""
-        watch = Watch(wrappers_of(self.model)[-1], images, self.layer_name)
-        with watch.on():
-            output = self.model(images)
-        site = watch.site()
-        if site is None or watch.saliency is None or watch.reading is None:
-            raise _no_map(self.layer_name, watch.outputs, image_shape(images))
+    def find(self, images: Tensor) -> tuple[Tensor, Site, Grid]:
+        """Decide where the map is, by a pass of its own: the logits of that pass, the place, and the map's cells.
+
+        It leaves no graph behind: a compiled training pass, which writes batch-norm statistics in place, would make the
+        backward of an uncompiled one before it fail.
+        """
+        network = wrappers_of(self.model)[-1]
+        watch = Watch(network, images, self.layer_name)
+        with torch.no_grad(), without_trace(network, images, "current"), watch.on():
+            output = network(images)
+        site, image = watch.site(), image_shape(images)
+        if site is None or watch.reading is None:
+            raise _no_map(self.layer_name, watch.outputs, image)
         if watch.stray_tokens is not None and self.layer_name is None:
             raise ValueError(
                 f"model must keep its tokens as a grid up to pooling, but after the {site} it works on tokens of shape "
                 f"{watch.stray_tokens}, as when patches are dropped: switch that off, or name a layer by layer="
             )
-        self.site, self.layer_name, self._seen = site, site.name, (image_shape(images), watch.reading.grid)
-        return logits_of(output), watch.saliency
+        self.site, self.layer_name, self._seen = site, site.name, (image, watch.reading.grid)
+        return logits_of(output), site, watch.reading.grid
 
     def _result(self, output: Any, tap: _Tap, images: Tensor) -> tuple[Tensor, Tensor]:
-        return logits_of(output), self._as_map(tap, image_shape(images))
+        return logits_of(output, self.model), self._as_map(tap, image_shape(images))
 
     def _as_map(self, tap: _Tap, image: ImageShape) -> Tensor:
         if not tap.maps and not tap.misfits:
@@ -185,20 +192,45 @@ def _hooks_at(site: Site, network: nn.Module) -> dict[int, Any]:
     return layer._forward_hooks if site.side == "output" else layer._forward_pre_hooks
 
 
-def logits_of(output: Any) -> Tensor:
-    """The logits of whatever a classifier returns: a tensor, `.logits`, a "logits" entry, or a tuple's first part."""
-    if isinstance(output, Tensor):
-        return output
-    if hasattr(output, "logits"):
-        return logits_of(output.logits)
-    if isinstance(output, Mapping) and "logits" in output:
-        return logits_of(output["logits"])
-    if isinstance(output, tuple | list) and output:
-        return logits_of(output[0])
-    raise TypeError(
-        "model must return logits as a tensor, as `.logits`, as a 'logits' entry or first in a tuple, "
-        f"got {type(output).__name__}"
-    )
+_warned: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # networks whose dropped outputs were named
+
+
+def logits_of(output: Any, trained: nn.Module | None = None) -> Tensor:
+    """The logits of whatever a classifier returns: a tensor, `.logits`, a "logits" entry, or a tuple's first part.
+
+    Of a model in training, warn once of what else would get a gradient and is dropped, such as an auxiliary head.
+    """
+    place, dropped = "output", []
+    while not isinstance(output, Tensor):
+        parts = _parts(output)
+        main = "logits" if "logits" in parts else next(iter(parts), None)
+        if main is None:
+            raise TypeError(
+                "model must return logits as a tensor, as `.logits`, as a 'logits' entry or first in a tuple, "
+                f"got {type(output).__name__}"
+            )
+        for name, part in parts.items():
+            tensor = first_tensor(part)
+            if name != main and tensor is not None and tensor.requires_grad:
+                dropped.append(f"{place}[{name!r}]")
+        output, place = parts[main], f"{place}[{main!r}]"
+    if dropped and trained is not None and (network := wrappers_of(trained)[-1]) not in _warned:
+        _warned.add(network)
+        warnings.warn(
+            f"only the logits of {type(network).__name__} are trained on; its other outputs are dropped, and heads of "
+            f"their own get no gradient: {', '.join(dropped)}",
+            stacklevel=2,
+        )
+    return output
+
+
+def _parts(output: Any) -> dict[Any, Any]:
+    """What a model returned, by name or, in a plain tuple or list, by position; nothing if it holds no logits."""
+    if isinstance(output, Mapping):
+        return dict(output) if "logits" in output else {}
+    if isinstance(output, tuple | list):
+        return dict(zip(getattr(output, "_fields", range(len(output))), output, strict=True))
+    return {**getattr(output, "__dict__", {}), "logits": output.logits} if hasattr(output, "logits") else {}
 
 
 def _run(model: nn.Module, images: Tensor) -> Any:
@@ -216,7 +248,7 @@ def _keep_out_of_graphs() -> None:
     """
     global _out_of_graphs
     if not _out_of_graphs:
-        for name in ("forward", "_attach", "_observe", "_result", "_detach"):
+        for name in ("forward", "_attach", "_result", "_detach"):
             disable: Callable[..., Any] = torch.compiler.disable
             setattr(SaliencyCapture, name, disable(getattr(SaliencyCapture, name), recursive=name != "forward"))
         _out_of_graphs = True

@@ -130,7 +130,7 @@ class GradCam(LayerSource):
     """Grad-CAM of the true label: any head, at the price of one backward pass through the head.
 
     In a vision transformer the last map of patches often has no say in the logits, which come from the class token:
-    the map is then zero, and `layer` must name an earlier block.
+    the map is then zero, of which the training steps warn, and `layer` must name an earlier block.
     """
 
     alone: ClassVar[Passes] = Passes(1, 0)  # and back through what follows the layer

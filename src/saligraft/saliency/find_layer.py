@@ -1,8 +1,8 @@
-"""Find where a network last holds a map of the image, by watching one ordinary forward pass.
+"""Find where a network last holds a map of the image, by watching one forward pass that leaves no trace.
 
 §4.3 takes the last convolutional layer; here that is the last activation before spatial size is pooled away.
-Nothing is run for the search: hooks on every module watch the training pass that is made anyway, so batch-norm
-statistics, random state, mode and gradients are those of that pass. Rules, in the order in which they are applied:
+Hooks on every module watch a pass of its own, in the network's current mode (`without_trace`). Rules, in the order in
+which they are applied:
 
 1. The last tensor that can be read as a map (`token_maps`) wins, whether a module gave it or received it: what a
    pooling module receives is the map after any functional ReLU.
@@ -15,6 +15,7 @@ statistics, random state, mode and gradients are those of that pass. Rules, in t
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,16 +26,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from saligraft.saliency.feature_map import feature_saliency
-from saligraft.saliency.token_maps import (
-    Grid,
-    Layout,
-    Reading,
-    channels_first,
-    image_shape,
-    read_map,
-    read_tokens,
-)
+from saligraft.saliency.token_maps import Grid, Layout, Reading, image_shape, read_map, read_tokens
+from saligraft.threads import exclusive_use
+
+Mode = Literal["eval", "current"]
 
 # How each functional activation may be called -> (its pure form in torch.nn.functional, positional arguments kept).
 ACTIVATIONS: dict[Callable[..., Any], tuple[str, int]] = {
@@ -100,16 +95,15 @@ def is_compiled(module: nn.Module) -> bool:
     return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
 
 
-class Watch:
-    """Watch one forward pass for the last map, or for the map of the layer called `named`.
+searched: set[nn.Module] = set()  # networks in a pass that only looks for a layer
 
-    The map is computed as soon as it is seen, since a network may change its features in place later on.
-    """
+
+class Watch:
+    """Watch one forward pass for the last map, or for the map of the layer called `named`."""
 
     def __init__(self, network: nn.Module, images: Tensor, named: str | None = None) -> None:
         self.outputs: dict[str, tuple[int, ...]] = {}  # shape of every module's last output, in order of first call
         self.reading: Reading | None = None
-        self.saliency: Tensor | None = None  # (B, h, w)
         self.stray_tokens: tuple[int, ...] | None = None  # shape of tokens after the map that form no grid
         self._network, self._named = network, named
         self._image = image_shape(images)
@@ -136,6 +130,8 @@ class Watch:
         compiled = [name for name, module in self._network.named_modules() if is_compiled(module)]
         with ExitStack() as stack:
             stack.callback(self._forget_tensors)
+            stack.callback(searched.discard, self._network)
+            searched.add(self._network)
             for name, module in self._network.named_modules():
                 inside = any(name == outer or name.startswith(f"{outer}.") for outer in compiled)
                 if name and not inside:
@@ -204,7 +200,6 @@ class Watch:
     def _hold(self, tensor: Tensor, reading: Reading, sites: list[Site]) -> None:
         self.stray_tokens = None
         self._tensor, self._version, self._sites, self.reading = tensor, _version(tensor), sites, reading
-        self.saliency = feature_saliency(channels_first(tensor, reading.layout)).reshape(-1, *reading.grid)
 
     def holds(self, tensor: object) -> bool:
         return self._tensor is not None and tensor is self._tensor and _version(self._tensor) == self._version
@@ -248,3 +243,39 @@ class _FunctionWatch(TorchFunctionMode):
 def _version(tensor: Tensor | None) -> int:
     """Counts in-place changes, so that a tensor before and after an in-place ReLU is not taken for the same."""
     return 0 if tensor is None or tensor.is_inference() else tensor._version
+
+
+@contextmanager
+def without_trace(network: nn.Module, images: Tensor, mode: Mode) -> Iterator[None]:
+    """Run a network inside; on leaving, its mode, buffers and torch's and Python's random streams are as before.
+
+    Buffers are replaced by copies, not restored by writing into them: a graph that an earlier pass has built may
+    still need the originals unchanged for its backward.
+    """
+    with exclusive_use(network), _forked_streams(images.device):
+        modules = list(network.modules())
+        modes = [module.training for module in modules]
+        buffers: list[dict[str, Any]] = [dict(module._buffers) for module in modules]
+        state = random.getstate()
+        try:
+            for module, held in zip(modules, buffers, strict=True):
+                module.training &= mode == "current"  # not by .eval() and .train(), which some networks override
+                module._buffers.update({name: value.clone() for name, value in held.items() if value is not None})
+            yield
+        finally:
+            random.setstate(state)
+            torch.clear_autocast_cache()  # older torch (2.4) would train on weights cast here, without gradient
+            for module, training, held in zip(modules, modes, buffers, strict=True):
+                module.training = training
+                module._buffers.clear()
+                module._buffers.update(held)
+
+
+@contextmanager
+def _forked_streams(device: torch.device) -> Iterator[None]:
+    if device.type in ("cpu", "meta"):  # `meta` has no stream; torch 2.4 refuses to fork it
+        with torch.random.fork_rng(devices=[]):
+            yield
+    else:
+        with torch.random.fork_rng(devices=[device], device_type=device.type):
+            yield

@@ -41,6 +41,10 @@ class LayerSource(NetworkSource):
         self.finder = SaliencyCapture(self.network, layer)
         self._found: Findings | None = None
 
+    @property
+    def site(self) -> Site | None:
+        return self.finder.site
+
     @abstractmethod
     def _maps(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Logits and maps of one pass of `model`: of this source's own, or of the network inside it."""
@@ -65,12 +69,10 @@ class LayerSource(NetworkSource):
         if self._found is None:
             checks.images(images)
             with torch.no_grad(), without_trace(self.network, images, self.mode), _linear_calls(self.network) as calls:
-                logits, saliency = self.finder(images)
+                logits, site, grid = self.finder.find(images)
             fitting = [name for name, outputs in calls if outputs == logits.shape[1]]
-            site = self.finder.site
-            assert site is not None  # the capture raises where it finds none
-            grids = {tuple(images.shape[2:]): tuple(saliency.shape[1:])}
-            self._found = Findings(site, fitting[-1] if fitting else None, grids)  # type: ignore[arg-type]
+            height, width = images.shape[2:]
+            self._found = Findings(site, fitting[-1] if fitting else None, {(height, width): grid})
         return self._found
 
     def run(self, model: nn.Module, images: Tensor, hook: Hook) -> Tensor:

@@ -12,7 +12,7 @@ pass, and what ``source(images, labels)`` costs by itself, in whole passes throu
 | fine-grained      | no pass                  | no pass                       | no           |
 | spectral-residual | no pass                  | no pass                       | no           |
 
-`cam` and `grad-cam` make one more forward pass in their first call, to find the layer.
+Those that look at a layer, the first three, make one more forward pass in their first call, to find it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from saligraft.saliency.base import Mode, NetworkSource, Passes, SaliencySource,
 from saligraft.saliency.bottom_up import FineGrained, SpectralResidual
 from saligraft.saliency.capture import SaliencyCapture
 from saligraft.saliency.class_activation import ClassActivation, GradCam
+from saligraft.saliency.find_layer import Site
 from saligraft.saliency.input_gradient import InputGradient
 
 
@@ -51,6 +52,11 @@ class FeatureMap(NetworkSource):
         self.capture = SaliencyCapture(model, layer) if capture is None else capture
         # DDP would exchange buffers also in a pass that is to leave no trace.
         self._quiet = self.capture if self.network is model else SaliencyCapture(self.network, layer)
+
+    @property
+    def site(self) -> Site | None:
+        site: Site | None = getattr(self.capture, "site", None) or getattr(self._quiet, "site", None)
+        return site
 
     def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         del labels  # whatever the class

@@ -5,13 +5,11 @@ from typing import cast
 import torch
 from torch import nn
 
-from saligraft.saliency.base import SaliencySource, without_trace
+from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.sources import FeatureMap
 
 
-def compile_passes(
-    model: nn.Module, source: SaliencySource | None, image_shape: tuple[int, int, int], backend: str = "inductor"
-) -> nn.Module:
+def compile_passes(model: nn.Module, source: SaliencySource | None, backend: str = "inductor") -> nn.Module:
     """The model as a training step is to call it; a source that maps come from in the training pass is compiled too.
 
     `model` itself, bare or in DDP, stays uncompiled, for tests and for saving under its own names. Sources other than
@@ -20,15 +18,6 @@ def compile_passes(
     if isinstance(source, FeatureMap):
         # Under DDP both passes share the code of the network's own frames: with the hook and without are to be two.
         torch._dynamo.config.skip_nnmodule_hook_guards = False
-        _find_layer(source, image_shape)
         source.capture.compile(backend=backend, dynamic=False)
     # A graph for each image size: one for any size would round otherwise in a run that is resumed in a later phase.
     return cast(nn.Module, torch.compile(model, backend=backend, dynamic=False))
-
-
-def _find_layer(source: FeatureMap, image_shape: tuple[int, int, int]) -> None:
-    """Let the capture make its first pass, never compiled, now: the first step, of a resumed run too, then is."""
-    weight = next(source.network.parameters())
-    images = torch.rand((2, *image_shape), generator=torch.Generator().manual_seed(0)).to(weight)
-    with torch.no_grad(), without_trace(source.network, images, "eval"):
-        source.capture(images)

@@ -105,7 +105,7 @@ def make_step(
     if recipe.method.with_originals:
         options["copies"] = recipe.training.copies
     if recipe.training.compile:
-        model = compile_passes(model, options.get("saliency_source"), data.image_shape)
+        model = compile_passes(model, options.get("saliency_source"))
     return training_step(model, recipe.method.build(normalization), **options)
 
 
