@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from tests.data.test_image_files import png_header
 from tests.reports.pages import assert_self_contained
 
 from saligraft.cli import run
@@ -125,6 +126,24 @@ def test_mistakes_end_in_one_line_and_exit_code_2(tmp_path: Path, capsys, argume
     assert captured.out == ""
     assert len(captured.err.strip().splitlines()) == 1
     assert words in captured.err
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (png_header(20_000, 20_000), "Image size (400000000 pixels) exceeds limit"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "none of BMP, GIF, JPEG"),
+    ],
+    ids=["bomb", "PostScript"],
+)
+def test_images_that_cannot_be_read_end_in_one_line(tmp_path: Path, capsys, content: bytes, words: str) -> None:
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_bytes(content)
+    assert show(tmp_path, "--images", str(tmp_path / "a.png"), str(tmp_path / "b.png"), "--network", "wrn-10-1") == 2
+    error = capsys.readouterr().err
+    assert len(error.strip().splitlines()) == 1
+    assert f"image file {tmp_path / 'b.png'} cannot be read: " in error
+    assert words in error
 
 
 def test_help_has_examples(capsys) -> None:

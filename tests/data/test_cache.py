@@ -91,6 +91,14 @@ def _flip_a_bit(content: bytes, place: int) -> bytes:
         lambda content: b"[]".ljust(HEADER_BYTES) + content[HEADER_BYTES:],
         lambda content: content.replace(b'"key": "k"', b'"key": "j"'),
         lambda content: content.replace(b"[23, 3, 5, 4]", b"[23, 3, 4, 5, 1]"[:13]),
+        lambda content: content.replace(b"[23, 3, 5, 4]", b"[23, 3, 4, 5]"),
+        lambda content: content.replace(b"[23, 3, 5, 4]", b"[-23,-3, 5,4]"),
+        lambda content: content.replace(b"[23, 3, 5, 4]", b"[23, 60]     "),
+        lambda content: content.replace(b"[23, 3, 5, 4]", b"[]           "),
+        lambda content: content.replace(b"[23, 3, 5, 4]", b"[1e999]      "),
+        lambda content: content.replace(b"[23, 3, 5, 4]", b"[1e300, 1e30]"),
+        lambda content: b"[" * HEADER_BYTES + content[HEADER_BYTES:],
+        lambda content: b'{"format":' * 400 + content[4000:],
     ],
 )
 def test_a_damaged_file_is_noticed_and_built_anew(damage, folder: Path) -> None:  # type: ignore[no-untyped-def]
@@ -106,11 +114,23 @@ def test_a_damaged_file_is_noticed_and_built_anew(damage, folder: Path) -> None:
     assert path.read_bytes() == whole
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_pipes_in_place_of_files_are_not_waited_for(folder: Path) -> None:
+    folder.mkdir()
+    os.mkfifo(folder / "set-k.bin")
+    with pytest.warns(UserWarning, match=r"set-k\.bin is damaged \(it is a pipe\) and is built anew"):
+        assert torch.equal(cached("set", "k", Source()), SAMPLES)
+    assert torch.equal(cached("set", "k", Source()), SAMPLES)
+    os.mkfifo(folder / "set-other.bin.lock")
+    with pytest.warns(UserWarning, match="cannot be used .*held in memory"):
+        assert torch.equal(cached("set", "other", Source()), SAMPLES)
+
+
 def test_the_header_is_a_line_of_json(folder: Path) -> None:
     cached("set", "k", Source())
     header = json.loads((folder / "set-k.bin").read_bytes().split(b"\n")[0])
     assert header["shape"] == [23, 3, 5, 4]
-    assert header["format"] == "saligraft cache 1"
+    assert header["format"] == "saligraft cache 2"
 
 
 def test_a_fault_of_the_source_is_told_and_leaves_nothing(folder: Path) -> None:

@@ -65,11 +65,18 @@ class Files:
             for path in (self.root / form.folder).iterdir() if form.folder not in names else ():
                 path.unlink()
 
-    def pack(self, form: cifar.Form) -> Path:
+    def pack(self, form: cifar.Form, monkeypatch: pytest.MonkeyPatch | None = None) -> Path:
+        """Write the archive; its digest becomes the official one unless `monkeypatch` is left out."""
         archive = self.root / form.archive
         with tarfile.open(archive, "w:gz") as tar:
             for path in sorted((self.root / form.folder).iterdir(), reverse=True):
                 tar.add(path, f"{form.folder}/{path.name}")
+        if monkeypatch is not None:
+            digest = "md5:" + hashlib.md5(archive.read_bytes()).hexdigest()
+            field = "binaries" if form is self.binaries else "pickles"
+            source = getattr(cifar, SOURCES[self.name])
+            changed = dataclasses.replace(source, **{field: dataclasses.replace(form, digest=digest)})
+            monkeypatch.setattr(cifar, SOURCES[self.name], changed)
         return archive
 
 
@@ -93,10 +100,12 @@ def check(name: str, split: str, root: Path) -> None:
 @pytest.mark.parametrize("split", ["train", "test"])
 @pytest.mark.parametrize("form", ["pickles", "binaries"])
 @pytest.mark.parametrize("place", ["folder", "parent", "archive"])
-def test_reads_every_form_from_every_place(files: Files, split: str, form: str, place: str) -> None:
+def test_reads_every_form_from_every_place(
+    files: Files, split: str, form: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chosen = getattr(files, form)
     if place == "archive":
-        files.pack(chosen)
+        files.pack(chosen, monkeypatch)
     files.keep(*([] if place == "archive" else [chosen.folder]))
     check(files.name, split, files.root / chosen.folder if place == "folder" else files.root)
 
@@ -137,7 +146,7 @@ def test_a_file_of_another_checksum_is_refused_before_it_is_unpickled(
     victim = files.root / files.pickles.folder / next(iter(files.pickles.files["test"]))
     victim.write_bytes(pickle.dumps(Touch(tmp_path / "touched"), protocol=2))
     if place == "archive":
-        files.pack(files.pickles)
+        files.pack(files.pickles, monkeypatch)
         files.keep()
     monkeypatch.setattr(safe_pickle, "loads", lambda _: pytest.fail("unpickled before the checksum was checked"))
     with pytest.raises(ValueError, match=rf"{victim.name} is damaged or not the official file: its md5 is .*, not "):
@@ -171,17 +180,33 @@ def test_an_empty_root_says_what_to_put_there(function: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[:200], lambda _: b"", lambda content: content[:100] * 9])
-def test_a_damaged_archive_is_named(files: Files, damage: Any) -> None:
-    archive = files.pack(files.pickles)
+def test_a_damaged_archive_is_named(files: Files, damage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = files.pack(files.pickles, monkeypatch)
     files.keep()
     archive.write_bytes(damage(archive.read_bytes()))
-    with pytest.raises(ValueError, match=rf"{archive} is damaged or not the official file"):
+    with pytest.raises(ValueError, match=rf"{archive} is damaged or not the official file: its md5"):
         load(files.name, split="test", root=files.root)
 
 
-def test_an_archive_without_the_file_is_named(files: Files) -> None:
-    next(iter((files.root / files.pickles.folder).glob("test*"))).unlink()
+def test_an_archive_of_another_checksum_is_not_read(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a small file that decompresses to gigabytes."""
     archive = files.pack(files.pickles)
+    files.keep()
+    monkeypatch.setattr(cifar, "members", lambda _: pytest.fail("read before the checksum was checked"))
+    with pytest.raises(ValueError, match=rf"{archive} is damaged or not the official file: its md5 is .*, not "):
+        load(files.name, split="test", root=files.root)
+
+
+def test_of_a_file_no_more_is_read_than_the_official_ones_hold(files: Files) -> None:
+    victim = files.root / files.pickles.folder / next(iter(files.pickles.files["test"]))
+    os.truncate(victim, 1 << 40)
+    with pytest.raises(ValueError, match=rf"{victim} is damaged or not the official file: its md5"):
+        load(files.name, split="test", root=files.root)
+
+
+def test_an_archive_without_the_file_is_named(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    next(iter((files.root / files.pickles.folder).glob("test*"))).unlink()
+    archive = files.pack(files.pickles, monkeypatch)
     files.keep()
     with pytest.raises(ValueError, match=rf"{archive} is damaged .*: it holds no {files.pickles.folder}/test"):
         load(files.name, split="test", root=files.root)

@@ -2,15 +2,20 @@
 
 import io
 import random
+import resource
+import struct
+import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as VF
@@ -132,6 +137,62 @@ def test_extreme_shapes_give_views_and_boxes_within_the_image(tmp_path: Path, st
         assert left + width <= stored[1]
 
 
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "RGBA", "CMYK"])
+@pytest.mark.parametrize(("height", "width"), [(57, 40), (33, 528), (480, 30), (1, 1)])
+def test_ordinary_images_are_resized_whole(tmp_path: Path, mode: str, height: int, width: int) -> None:
+    """Up to 16 times as long as wide: read, turned, resized as a whole, then cut, to the bit."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = tmp_path / "0.tif"
+    data = make_files(tmp_path, [(9, 9)], (12, 12))
+    data = ImageFiles(**{**vars(data), "files": FileNames(["0.tif"])})
+    picture(height, width).convert(mode).save(path, exif=exif)
+    with Image.open(path) as image:
+        turned = as_tensor(ImageOps.exif_transpose(image))
+    height, width = turned.shape[1:]
+    rows, columns = (14, int(14 * width / height)) if width >= height else (int(14 * height / width), 14)
+    whole = F.interpolate(turned[None], (rows, columns), mode="bilinear", antialias=True)[0]
+    top, left = round((rows - 12) / 2), round((columns - 12) / 2)
+    assert torch.equal(data.sample(0, None)[0], whole[:, top : top + 12, left : left + 12])
+    box = random_box(height, width, SCALE, RATIO, random.Random(5))
+    part = VF.crop(turned, *box).contiguous()
+    expected = F.interpolate(part[None], (12, 12), mode="bilinear", antialias=True)[0]
+    assert torch.equal(data.sample(0, random.Random(5))[0], expected)
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+@pytest.mark.parametrize("stored", [(1, 5000), (5000, 1)])
+def test_long_images_take_no_more_memory_than_their_view(tmp_path: Path, stored: tuple[int, int]) -> None:
+    data = make_files(tmp_path, [stored], (224, 224))
+    before = peak_bytes()
+    view, (top, left, height, width) = data.sample(0, None)
+    assert peak_bytes() - before < 100_000_000  # 2 GB and more, were the whole image resized
+    assert view.shape == (3, 224, 224)
+    assert (top + left, height, width) == (2500, 1, 1)
+
+
+@pytest.mark.parametrize("across", [1, 2, 3, 20])
+@pytest.mark.parametrize("along", [500, 501, 1003])
+def test_long_images_show_their_middle(tmp_path: Path, across: int, along: int) -> None:
+    """The whole image resized, but for a shift of up to a pixel and for rounding."""
+    data = make_files(tmp_path, [(along, across)], (14, 14))
+    noise = np.random.default_rng(0).integers(0, 256, (along // 5, 1, 3), dtype=np.uint8)
+    image = Image.fromarray(noise).resize((across, along), Image.Resampling.BICUBIC)
+    image.save(tmp_path / "0.png")
+    stored = as_tensor(image)
+    rows = int(16 * along / across)
+    whole = F.interpolate(stored[None], (rows, 16), mode="bilinear", antialias=True)[0].int()
+    start = round((rows - 14) / 2)
+    around = torch.stack([whole[:, start + shift : start + shift + 14, 1:15] for shift in (-1, 0, 1)])
+    view, (top, _, height, _) = data.sample(0, None)
+    assert (view.int() >= around.amin(0) - 4).all()
+    assert (view.int() <= around.amax(0) + 4).all()
+    assert abs(top + height / 2 - along / 2) <= 1
+
+
 @pytest.mark.parametrize(("mode", "suffix"), [("L", "jpg"), ("CMYK", "jpg"), ("P", "png"), ("RGBA", "png"),
                                               ("LA", "png"), ("1", "png"), ("RGB", "webp"), ("RGB", "gif"),
                                               ("RGB", "bmp"), ("CMYK", "tif")])  # fmt: skip
@@ -177,6 +238,39 @@ def test_damage_is_named_not_skipped(tmp_path: Path, kind: str) -> None:
         read_image(path)
 
 
+def test_formats_that_run_programs_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bird.png"
+    picture(9, 9).save(path, "EPS")
+    with pytest.raises(ValueError, match=r"bird\.png cannot be read: it is damaged or none of BMP, GIF, JPEG, PNG"):
+        read_image(path)
+
+
+def test_damage_that_pillow_calls_otherwise_is_named(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x010E], exif[0x0112] = "a bird", 6
+    path = tmp_path / "bird.jpg"
+    picture(9, 9).save(path, exif=exif)
+    # the text becomes a height, which Pillow cannot write back when it takes the orientation away
+    path.write_bytes(path.read_bytes().replace(b"\x01\x0e\x00\x02", b"\x01\x01\x00\x02"))
+    with pytest.raises(ValueError, match=r"bird\.jpg cannot be read: required argument is not an integer"):
+        read_image(path)
+
+
+def png_header(height: int, width: int) -> bytes:
+    """A PNG that claims a size, and ends there."""
+    chunks = (b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0), b"IDAT")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks
+    )
+
+
+def test_an_image_too_large_to_be_honest_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.png"
+    path.write_bytes(png_header(20_000, 20_000))
+    with pytest.raises(ValueError, match=r"^image file .*bomb\.png cannot be read: Image size \(400000000 pix[^\n]+$"):
+        read_image(path)
+
+
 def test_missing_and_floating_point_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"image file .*none\.png is missing"):
         read_image(tmp_path / "none.png")
@@ -205,7 +299,7 @@ def test_names_of_any_kind_find_their_files(tmp_path: Path) -> None:
     data = make_files(tmp_path, [(9, 9)] * 3)
     named = ImageFiles(**{**vars(data), "files": FileNames(names)})
     assert [named.path(i) for i in range(3)] == [tmp_path / name for name in names]
-    assert named.stored(0).shape == (3, 9, 9)
+    assert named.sample(0, None)[0].shape == (3, 16, 16)
 
 
 def test_workers_read_the_same_views(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 import contextlib
 import hashlib
 import os
+import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -71,6 +73,44 @@ def server() -> Iterator[Server]:
         yield server
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def hostile() -> Iterator[Callable[[Iterable[bytes]], str]]:
+    """The address of a server that answers with these pieces, as fast as they come, until nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer(pieces: Iterable[bytes]) -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection, contextlib.suppress(OSError):
+                        connection.recv(10_000)
+                        for piece in pieces:
+                            connection.sendall(piece)
+
+        def serve(pieces: Iterable[bytes]) -> str:
+            threading.Thread(target=answer, args=(pieces,), daemon=True).start()
+            return f"http://127.0.0.1:{listener.getsockname()[1]}/set.tar.gz"
+
+        yield serve
+
+
+class Pieces:
+    """A beginning, and then the same piece for ever, with a pause before each."""
+
+    def __init__(self, first: bytes, then: bytes, seconds: float = 0.0) -> None:
+        self.first, self.then, self.seconds = first, then, seconds
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self.first
+        while True:
+            time.sleep(self.seconds)
+            yield self.then
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 @pytest.fixture
@@ -166,3 +206,59 @@ def test_a_full_disk_is_no_broken_connection(server: Server, path: Path, monkeyp
     with pytest.raises(OSError, match="No space left"):
         fetch(server.url, path, DIGEST)
     assert len(server.ranges) == 1
+
+
+@pytest.mark.parametrize(
+    ("pieces", "kept"),
+    [
+        (Pieces(OK + b"Content-Length: 1000000\r\n\r\n12345", b"x", 0.05), 5),
+        (Pieces(OK + b"\r\n12345", b"x", 0.05), 5),
+        (Pieces(CHUNKED + b"5\r\n12345\r\n", b"1\r\nx\r\n", 0.05), 0),
+        (Pieces(CHUNKED + b"5\r\n12345\r\n", b"0", 0.05), 0),
+        (Pieces(CHUNKED + b"5\r\n12345\r\n0\r\n", b"Field: value\r\n"), 0),
+    ],
+    ids=["length", "no length", "chunks", "a chunk's size", "trailers"],
+)
+def test_a_body_without_end_is_given_up_in_time(
+    hostile: Callable[..., str], path: Path, monkeypatch: pytest.MonkeyPatch, pieces: Pieces, kept: int
+) -> None:
+    monkeypatch.setattr(transfer, "MOST_SECONDS", 0.5)
+    start = time.monotonic()
+    with pytest.raises(ConnectionError, match=r"set.tar.gz cannot be fetched \(it takes longer than 0.5 s\)"):
+        fetch(hostile(pieces), path, DIGEST)
+    assert time.monotonic() - start < 5
+    assert not path.exists()
+    assert path.with_name("set.tar.gz.part").stat().st_size >= kept
+
+
+def test_a_header_without_end_is_given_up_in_time(
+    hostile: Callable[..., str], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "_HEADER_SECONDS", 0.5)
+    with pytest.raises(ConnectionError, match=r"cannot be fetched \(no whole header within 0.5 s\)"):
+        fetch(hostile(Pieces(OK + b"Field: ", b"x", 0.05)), path, DIGEST)
+    assert not list(path.parent.iterdir())
+
+
+@pytest.mark.parametrize("length", [b"", b"Content-Length: 8000001\r\n", b"Content-Length: 1234567890123456789\r\n"])
+def test_more_bytes_than_any_official_archive_are_refused(
+    hostile: Callable[..., str], path: Path, monkeypatch: pytest.MonkeyPatch, length: bytes
+) -> None:
+    monkeypatch.setattr(transfer, "MOST_BYTES", 8_000_000)
+    with pytest.raises(ValueError, match=r"set.tar.gz sends more than 8,000,000 bytes, so it is not the official file"):
+        fetch(hostile(Pieces(OK + length + b"\r\n", bytes(100_000))), path, DIGEST)
+    assert not list(path.parent.iterdir())
+
+
+@pytest.mark.parametrize("length", ["abc", "-5", "1_000", "1e3", "", "٣", "9" * 5000])
+def test_a_content_length_that_is_no_number_is_named(hostile: Callable[..., str], path: Path, length: str) -> None:
+    with pytest.raises(ConnectionError) as caught:
+        fetch(hostile([OK + f"Content-Length: {length}\r\n\r\nx".encode()]), path, DIGEST)
+    assert "set.tar.gz cannot be fetched (its Content-Length must be a whole number, got '" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 200
+
+
+def test_an_empty_body_is_refused(hostile: Callable[..., str], path: Path) -> None:
+    with pytest.raises(ValueError, match="damaged or not the official file"):
+        fetch(hostile([OK + b"Content-Length: 0\r\n\r\n"]), path, DIGEST)

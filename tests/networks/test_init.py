@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
 
 from saligraft.networks import NETWORKS, PyramidNet, SmallImageResNet, WideResNet, build_network
+from saligraft.training.sections import NetworkSection
 
 
 def test_wide_resnets_resolve_by_depth_and_width() -> None:
@@ -105,11 +107,55 @@ def test_unknown_names_list_the_valid_ones(name: str, message: str) -> None:
         ("resnet-18-small", "dropout", "resnet-18-small has no option 'dropout'; valid: width, stem_stride"),
         ("resnet-50", "large_map", "resnet-50 has no option 'large_map'; valid: none"),
         ("resnet-50-loc", "large_map", "resnet-50-loc has no option 'large_map'; valid: none"),
+        ("timm:resnet18", "drop_rates", "timm:resnet18 has no option 'drop_rates'; valid: pretrained, global_pool"),
     ],
 )
 def test_unknown_options_list_the_valid_ones(name: str, option: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build_network(name, 5, **{option: True})
+
+
+@pytest.mark.parametrize("option", ["checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir"])
+@pytest.mark.parametrize("more", [{}, {"pretrained": True}])
+def test_options_of_timm_that_open_files_do_not_reach_it(
+    option: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timm.create_model", lambda *_, **__: pytest.fail("timm was asked"))
+    options = {option: {"file": "weights.pth"} if "cfg" in option else "weights.pth", **more}
+    with pytest.raises(ValueError, match=f"timm:resnet18 has no option '{option}'; valid: pretrained,"):
+        build_network("timm:resnet18", 5, **options)
+    with pytest.raises(ValueError, match=f"timm:resnet18 has no option '{option}'; valid: pretrained,"):
+        NetworkSection(name="timm:resnet18", options=options)
+
+
+def test_a_recipe_that_asks_for_pretrained_weights_is_checked_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("timm.models._builder.load_pretrained", lambda *_, **__: pytest.fail("weights were loaded"))
+    section = NetworkSection(name="timm:resnet18", options={"pretrained": True, "drop_rate": 0.1})
+    assert section.options == {"pretrained": True, "drop_rate": 0.1}
+    with pytest.raises(ValueError, match="wrn-10-1 has no option 'pretrained'"):
+        NetworkSection(name="wrn-10-1", options={"pretrained": True})
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("timm:resnet18.nonsense", {}),
+        ("timm:resnet18", {"act_layer": "nonsense"}),
+        ("timm:resnet18", {"output_stride": 5}),
+        ("timm:vit_tiny_patch16_224", {"num_heads": 0}),
+        ("timm:vit_tiny_patch16_224", {"layers": [2, 2]}),
+    ],
+)
+def test_what_timm_cannot_build_is_named(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} cannot be built: \S"):
+        build_network(name, 5, **options)
+
+
+def test_timm_s_options_reach_its_model() -> None:
+    network = build_network("timm:vit_tiny_patch16_224", 5, img_size=32, depth=2, patch_size=8, class_token=False,
+                            global_pool="avg", drop_path_rate=0.1)  # fmt: skip
+    assert network.eval()(torch.randn(1, 3, 32, 32)).shape == (1, 5)
+    assert len(network.blocks) == 2
 
 
 def test_an_absent_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

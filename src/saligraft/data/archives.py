@@ -1,28 +1,51 @@
-"""Unpack an archive: all its files end up in the given folder, or none at all.
+"""Read or unpack an archive; when unpacked, all its files end up in the given folder, or none at all.
 
 Its checksum is to be verified before: a tar file that was cut between two of its files looks like a shorter one.
+
+Only plain files and folders are read, and they are written here. Of `tarfile` only the parser of a single header is
+used: its extraction can be led out of the folder by links (CVE-2025-4517, before Python 3.11.13), and its reader takes
+headers of any size into memory.
 """
 
+import gzip
 import os
+import re
 import shutil
+import stat
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO
+
+MOST_MEMBERS = 250_000  # twice those of Tiny-ImageNet, the official archive that holds most
+MOST_BYTES = 8 << 30  # when unpacked; twice those of Speech Commands v0.02, the largest
+_MOST_HEADER_BYTES = 1 << 14  # of a tar header that holds a long name: several times the longest path of any system
+_CHUNK_BYTES = 1 << 20
+# Entries of a tar file that hold the name of the next one, and where in them it stands.
+_LONG_NAMES = {
+    tarfile.GNUTYPE_LONGNAME: re.compile(rb"([^\0]+)"),
+    tarfile.XHDTYPE: re.compile(rb"(?:^|\n)\d+ path=([^\n]+)\n"),
+}
+
+Content = Iterator[bytes]
 
 
 def unpack(archive: Path, folder: Path, inside: str | None = None) -> None:
-    """Make `folder` of the archive's folder `inside`, or of all of it; it appears whole, once everything is on disk.
-
-    Names that lead out of the folder, links out of it, and devices are refused.
-    """
-    if not hasattr(tarfile, "data_filter"):
-        raise ImportError("unpacking archives safely needs Python 3.11.4 or later")
+    """Make `folder` of the archive's folder `inside`, or of all of it; it appears whole, once everything is on disk."""
     aside = folder.with_name(f".{folder.name}.unpacking")
     shutil.rmtree(aside, ignore_errors=True)  # what a killed process left behind
     aside.mkdir(parents=True)
     try:
-        _extract(archive, aside)
+        with damage_named(archive):
+            for name, content in members(archive):
+                path = aside / name
+                (path if content is None else path.parent).mkdir(parents=True, exist_ok=True)
+                if content is not None:
+                    with path.open("wb") as file:
+                        file.writelines(content)
         source = aside / inside if inside else aside
         if not source.is_dir():
             raise ValueError(f"{archive} is damaged or not the official file: it holds no folder {inside}")
@@ -33,34 +56,84 @@ def unpack(archive: Path, folder: Path, inside: str | None = None) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _extract(archive: Path, folder: Path) -> None:
+@contextmanager
+def damage_named(archive: Path) -> Iterator[None]:
+    """Make what reading an archive may raise a ValueError that names it."""
     try:
-        if archive.suffix == ".zip":
-            with zipfile.ZipFile(archive) as packed:
-                for name in packed.namelist():
-                    _check_name(name)
-                packed.extractall(folder)
-        else:
-            with tarfile.open(archive, "r|*") as stream:
-                stream.extractall(folder, filter=_checked)
-    except tarfile.FilterError as error:
-        raise ValueError(f"{archive} is refused: {error}") from error
-    # zipfile says RuntimeError of encryption and of ways to compress that it does not know
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnsafeNameError) as error:
+        yield
+    # zipfile says RuntimeError of encryption and of features that it does not know
+    except (
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        gzip.BadGzipFile,
+        zlib.error,
+        EOFError,
+        ValueError,
+        RuntimeError,
+    ) as error:
         raise ValueError(f"{archive} is damaged or not the official file: {error}") from error
 
 
-class UnsafeNameError(Exception):
-    """A name in an archive leads out of the folder."""
+def members(archive: Path) -> Iterator[tuple[str, Content | None]]:
+    """Name and content of each file in turn, and name and None of each folder.
+
+    A content can be read until the next is asked for. Links, devices, names that lead out of the folder, and more than
+    any official archive holds are refused.
+    """
+    read = _zip_members if archive.suffix == ".zip" else _tar_members
+    left = MOST_BYTES
+    for number, (name, size, content) in enumerate(read(archive)):
+        _check_name(name)
+        if number == MOST_MEMBERS or not 0 <= size <= left:
+            raise ValueError(f"it holds more than {MOST_MEMBERS:,} files or {MOST_BYTES:,} bytes")
+        left -= size
+        yield name, content
 
 
-def _checked(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
-    _check_name(member.name)
-    return tarfile.data_filter(member, folder)
+def _zip_members(archive: Path) -> Iterator[tuple[str, int, Content | None]]:
+    with zipfile.ZipFile(archive) as packed:
+        for info in packed.infolist():
+            if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise ValueError(f"{info.filename!r} is neither file nor folder")
+            # zipfile does not bound the memory of other ways to compress
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"{info.filename!r} is compressed by method {info.compress_type}, not deflate")
+            with packed.open(info) as file:
+                yield info.filename, info.file_size, None if info.is_dir() else _chunks(file, info.file_size)
+
+
+def _tar_members(archive: Path) -> Iterator[tuple[str, int, Content | None]]:
+    with gzip.open(archive) as stream:
+        long_name = ""
+        while any(block := stream.read(tarfile.BLOCKSIZE)):
+            head = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+            name, size = long_name or head.name, 0 if head.isdir() else head.size
+            content = _chunks(stream, size)
+            if head.isdir() or head.type in (tarfile.REGTYPE, tarfile.AREGTYPE):
+                yield name, size, None if head.isdir() else content
+                long_name = ""
+            elif head.type in _LONG_NAMES and 0 <= size <= _MOST_HEADER_BYTES:
+                found = _LONG_NAMES[head.type].search(b"".join(content))
+                long_name = found[1].decode("utf-8", "surrogateescape") if found else long_name
+            else:
+                raise ValueError(f"{name!r} is neither file nor folder, or its header is too long")
+            for _ in content:
+                pass  # what the caller has left unread
+            stream.read(-size % tarfile.BLOCKSIZE)
+
+
+def _chunks(file: IO[bytes] | gzip.GzipFile, size: int) -> Content:
+    """The next `size` bytes, never many at once."""
+    while size:
+        chunk = file.read(min(size, _CHUNK_BYTES))
+        if not chunk:
+            raise EOFError(f"it ends {size:,} bytes early")
+        size -= len(chunk)
+        yield chunk
 
 
 def _check_name(name: str) -> None:
     """Stricter than the libraries, which quietly make some such names harmless: no official archive has any."""
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or PureWindowsPath(name).drive or "\\" in name:
-        raise UnsafeNameError(f"it names {name!r}, which leads out of the folder")
+    if path.is_absolute() or ".." in path.parts or PureWindowsPath(name).drive or "\\" in name or "\0" in name:
+        raise ValueError(f"it names {name!r}, which leads out of the folder")

@@ -12,6 +12,7 @@ The tensor is private to its process: writing into it changes no file. All files
 
 import hashlib
 import json
+import math
 import os
 import secrets
 import sys
@@ -29,7 +30,7 @@ from saligraft.data.locks import locked
 from saligraft.data.whole_files import rename_whole
 
 HEADER_BYTES = 4096  # a page, so that samples start aligned
-FORMAT = "saligraft cache 1"
+FORMAT = "saligraft cache 2"
 _CHUNK_BYTES = 1 << 20
 
 Blocks = Callable[[], Iterable[Tensor]]
@@ -124,7 +125,7 @@ def _checked(block: Tensor) -> Tensor:
 def _build(path: Path, key: str, blocks: Blocks) -> Tensor:
     """Write the file unless another process has done so while this one waited for its turn."""
     with _cache_trouble():
-        lock = path.with_name(f"{path.name}.lock").open("ab")
+        lock = path.with_name(f"{path.name}.lock").open("a+b")  # "ab" would wait for the reader of a pipe
     with lock, locked(lock) as alone:
         found = _read(path, key, tell_damage=True)
         if found is not None:
@@ -163,7 +164,8 @@ def _write(part: Path, key: str, blocks: Blocks) -> None:
             count += len(block)
             with _cache_trouble():
                 file.write(content)
-        header = {"format": FORMAT, "key": key, "shape": [count, *(shape or ())], "crc32": checksum}
+        sizes = [count, *(shape or ())]
+        header = {"format": FORMAT, "key": key, "shape": sizes, "crc32": _sealed(checksum, sizes)}
         with _cache_trouble():
             file.truncate(max(file.tell(), HEADER_BYTES))
             file.seek(0)
@@ -175,6 +177,8 @@ def _write(part: Path, key: str, blocks: Blocks) -> None:
 def _read(path: Path, key: str, tell_damage: bool = False) -> Tensor | None:
     """The samples of a whole file; None where it is missing or damaged, which a warning may tell."""
     try:
+        if path.is_fifo():
+            raise ValueError("it is a pipe")  # to open it would wait for a writer
         with path.open("rb") as file:
             shape = _verified_shape(file, key)
     except FileNotFoundError:
@@ -194,16 +198,21 @@ def _verified_shape(file: BinaryIO, key: str) -> tuple[int, ...]:
     try:
         header = json.loads(file.read(HEADER_BYTES))
         form, found, shape, expected = (header[name] for name in ("format", "key", "shape", "crc32"))
-        shape = tuple(int(size) for size in shape)
-    except (ValueError, KeyError, TypeError):
+        sizes = [int(size) for size in shape]
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise ValueError("its header cannot be read") from None
     if (form, found) != (FORMAT, key):
         raise ValueError("its header belongs to another file")
     size = checksum = 0
     while chunk := file.read(_CHUNK_BYTES):
         size, checksum = size + len(chunk), zlib.crc32(chunk, checksum)
-    if size != torch.Size(shape).numel():
-        raise ValueError(f"it holds {size} bytes where {torch.Size(shape).numel()} belong")
-    if checksum != expected:
+    if size != math.prod(sizes) or min(sizes, default=0) < 0:
+        raise ValueError(f"it holds {size} bytes, which do not fill its shape")
+    if _sealed(checksum, sizes) != expected:
         raise ValueError("its checksum is wrong")
-    return shape
+    return tuple(sizes)
+
+
+def _sealed(checksum: int, sizes: list[int]) -> int:
+    """The checksum of the samples, and of their shape too: a permuted one would fit as many bytes."""
+    return zlib.crc32(json.dumps(sizes).encode(), checksum)

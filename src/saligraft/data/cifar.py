@@ -4,8 +4,6 @@ Files are checked against the official md5 before anything reads them. Both form
 order, kept as the binaries store them: label bytes (for CIFAR-100 coarse, then fine), then 3 x 32 x 32 pixels.
 """
 
-import tarfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +14,16 @@ from torch import Tensor
 
 from saligraft.checks import one_of
 from saligraft.data import safe_pickle
+from saligraft.data.archives import damage_named, members
 from saligraft.data.cache import cached, content_key
-from saligraft.data.checksums import check_content
+from saligraft.data.checksums import check_content, check_file
 from saligraft.data.cifar_classes import CIFAR10_CLASSES, CIFAR100_COARSE_CLASSES, CIFAR100_FINE_CLASSES
 from saligraft.data.image_data import ImageData
 from saligraft.data.roots import data_root
 
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 PIXELS = 3 * 32 * 32
+_MOST_BYTES = 1 << 28  # of a file that is read to be checked; the longest, CIFAR-100's training pickle, has 155 MB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +32,7 @@ class Form:
 
     folder: str
     archive: str
+    digest: str  # of the archive
     files: dict[str, dict[str, str]]
 
 
@@ -49,14 +50,16 @@ class Source:
         return self.pickles, self.binaries
 
 
-# The md5 of the pickles stand in torchvision's datasets/cifar.py. Those of the CIFAR-100 binaries were computed by
-# writing the checked pickles as binaries; those of the CIFAR-10 binaries are as rai-project/dldataset lists them.
+# The md5 of the archives stand on the official page, those of the pickles in torchvision's datasets/cifar.py. Those of
+# the CIFAR-100 binaries were computed by writing the checked pickles as binaries; those of the CIFAR-10 binaries are as
+# rai-project/dldataset lists them.
 CIFAR100 = Source(
     name="cifar100",
     label_names=(b"coarse_labels", b"fine_labels"),
     pickles=Form(
         folder="cifar-100-python",
         archive="cifar-100-python.tar.gz",
+        digest="md5:eb9058c3a382ffc7106e4002c42a8d85",
         files={
             "train": {"train": "16019d7e3df5f24257cddd939b257f8d"},
             "test": {"test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
@@ -65,6 +68,7 @@ CIFAR100 = Source(
     binaries=Form(
         folder="cifar-100-binary",
         archive="cifar-100-binary.tar.gz",
+        digest="md5:03b5dce01913d631647c71ecec9e9cb8",
         files={
             "train": {"train.bin": "6172c7755cfe09b2fe270c85cebc1b15"},
             "test": {"test.bin": "4499cfba6c016c1be1438163640a0898"},
@@ -77,6 +81,7 @@ CIFAR10 = Source(
     pickles=Form(
         folder="cifar-10-batches-py",
         archive="cifar-10-python.tar.gz",
+        digest="md5:c58f30108f718f92721af3b95e74349a",
         files={
             "train": {
                 "data_batch_1": "c99cafc152244af753f735de768cd75f",
@@ -91,6 +96,7 @@ CIFAR10 = Source(
     binaries=Form(
         folder="cifar-10-batches-bin",
         archive="cifar-10-binary.tar.gz",
+        digest="md5:c32a1d4ab5d03f1284b67883e8d87530",
         files={
             "train": {
                 "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
@@ -177,30 +183,22 @@ def _find(source: Source, split: str, root: Path) -> tuple[Form, Path]:
 
 
 def _contents(form: Form, place: Path, split: str) -> Iterator[tuple[Path, bytes]]:
-    """Path and content of each file of the split, from a folder or out of an archive, of which nothing is unpacked."""
+    """Path and content of each file of the split, from a folder or out of a checked archive, which is not unpacked."""
     if place.is_dir():
         for file in form.files[split]:
-            yield place / file, (place / file).read_bytes()
+            with (place / file).open("rb") as opened:
+                yield place / file, opened.read(_MOST_BYTES)
         return
-    members = _members(place, [f"{form.folder}/{file}" for file in form.files[split]])
-    for name, content in members.items():
-        yield place / name, content
-
-
-def _members(archive: Path, names: list[str]) -> dict[str, bytes]:
-    """Content of these files of an archive, in one pass: to step back in one means to decompress it again."""
-    found: dict[str, bytes] = {}
-    try:
-        with tarfile.open(archive, "r|*") as stream:
-            for member in stream:
-                if member.name in names and (file := stream.extractfile(member)):
-                    found[member.name] = file.read()
-    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
-        raise ValueError(f"{archive} is damaged or not the official file: {error}") from error
+    check_file(place, form.digest)
+    names = [f"{form.folder}/{file}" for file in form.files[split]]
+    with damage_named(place):
+        # in one pass: to step back in an archive means to decompress it again
+        found = {name: b"".join(content) for name, content in members(place) if content and name in names}
+        for name in names:
+            if name not in found:
+                raise ValueError(f"it holds no {name}")
     for name in names:
-        if name not in found:
-            raise ValueError(f"{archive} is damaged or not the official file: it holds no {name}")
-    return {name: found[name] for name in names}
+        yield place / name, found[name]
 
 
 def _from_pickle(content: bytes, label_names: tuple[bytes, ...]) -> Tensor:

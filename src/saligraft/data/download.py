@@ -8,6 +8,7 @@ from pathlib import Path
 
 from saligraft.data.archives import unpack
 from saligraft.data.checksums import check_file
+from saligraft.data.cifar import CIFAR10, CIFAR100
 from saligraft.data.locks import locked
 from saligraft.data.roots import data_root
 from saligraft.data.transfer import Report, fetch, no_report
@@ -34,7 +35,7 @@ SOURCES = {
     "cifar100": Source(
         url=_TORONTO + "cifar-100-python.tar.gz",
         archive="cifar-100-python.tar.gz",
-        digest="md5:eb9058c3a382ffc7106e4002c42a8d85",
+        digest=CIFAR100.pickles.digest,
         folder="cifar-100-python",
         inside="cifar-100-python",
         signs=("cifar-100-python/train", "train", "cifar-100-binary/train.bin", "train.bin"),
@@ -42,7 +43,7 @@ SOURCES = {
     "cifar10": Source(
         url=_TORONTO + "cifar-10-python.tar.gz",
         archive="cifar-10-python.tar.gz",
-        digest="md5:c58f30108f718f92721af3b95e74349a",
+        digest=CIFAR10.pickles.digest,
         folder="cifar-10-batches-py",
         inside="cifar-10-batches-py",
         signs=(

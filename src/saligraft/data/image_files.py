@@ -22,6 +22,13 @@ from saligraft.data.streamed import StreamedData
 # Of ImageNet's training images: the values that its models are published with, torchvision's among them.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
+# Those of `class_folders.SUFFIXES`, by content rather than by name. Pillow knows many more, and some of its decoders do
+# far more than decode: for PostScript it starts Ghostscript.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+# A test view is the middle of a resized image. Of an image longer than so many times the view's shape the ends are cut
+# off before resizing: 60000 x 1 pixels at 256 rows would take 12 GB.
+LONGEST = 16
+
 Box = tuple[int, int, int, int]
 
 
@@ -30,7 +37,8 @@ class ImageFiles(StreamedData):
     """RGB views of image files of any size and mode.
 
     Training: a random part of `scale` of the area and `ratio` of width to height, resized (Szegedy et al. 2015).
-    Testing: resized until a `test_crop` of its side is as large as the view, then the centre.
+    Testing: resized until a `test_crop` of its side is as large as the view, then the centre. Images more than
+    16 times as long as the view's shape first lose their ends, which may move the view by a pixel of it.
     Both bilinear with antialiasing. What is transparent in a file shows the colour stored under it.
     """
 
@@ -60,20 +68,21 @@ class ImageFiles(StreamedData):
     def path(self, index: int) -> Path:
         return self.folder / self.files[index]
 
-    def stored(self, index: int) -> Tensor:
-        """The whole image (3,H,W) uint8, at its own size."""
-        return read_image(self.path(index), self.upright)
-
     def sample(self, index: int, draws: random.Random | None) -> tuple[Tensor, Box]:
         """A view (3,H,W) uint8 and the part of the stored image that it shows."""
-        image = self.stored(index)
-        height, width = image.shape[-2:]
+        with decoded(self.path(index), self.upright) as image:
+            if draws is None:
+                box = _middle_box(image.height, image.width, self.size)
+            else:
+                box = random_box(image.height, image.width, self.scale, self.ratio, draws)
+            top, left, height, width = box
+            part = _to_tensor(image.crop((left, top, left + width, top + height)))
         if draws is not None:
-            box = random_box(height, width, self.scale, self.ratio, draws)
-            return resize(_cut(image, box), self.size), box
+            return resize(part.contiguous(), self.size), box
         whole = covering_size(height, width, self.size, self.test_crop)
         inner = _centre_box(*whole, *self.size)
-        return _cut(resize(image, whole), inner), _scaled_back(inner, whole, (height, width))
+        shown = _scaled_back(inner, whole, (height, width))
+        return _cut(resize(part, whole), inner), (top + shown[0], left + shown[1], *shown[2:])
 
     def resized(self, size: int | Sequence[int]) -> Self:
         """The same files with views of another size, for progressive resizing."""
@@ -125,11 +134,20 @@ def resize(image: Tensor, size: tuple[int, int]) -> Tensor:
 
 def read_image(path: Path, upright: bool = True) -> Tensor:
     """Decode a file to (3,H,W) uint8; a file that is missing, truncated or no image is a ValueError that names it."""
+    with decoded(path, upright) as image:
+        return _to_tensor(image)
+
+
+@contextmanager
+def decoded(path: Path, upright: bool = True) -> Iterator[Any]:
+    """A Pillow image of any mode; a file that is missing, truncated or no image is a ValueError that names it."""
     with _opened(path) as image:
         from PIL import ImageOps
 
         image.load()
-        return _to_tensor(ImageOps.exif_transpose(image) if upright else image)
+        if upright:
+            ImageOps.exif_transpose(image, in_place=True)
+        yield image
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -143,16 +161,18 @@ def _opened(path: Path) -> Iterator[Any]:
     """A Pillow image, whose errors become ones that name the file."""
     # Imported here, as `shapes` must work where only torch is; Pillow rather than torchvision's decoders, which know
     # neither CMYK nor 16-bit greyscale nor most formats.
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=FORMATS) as image:
             yield image
     except FileNotFoundError:
         raise ValueError(f"image file {path} is missing") from None
-    # What Pillow's decoders raise on damage, beside a warning's exception for images too large to be honest.
-    except (OSError, SyntaxError, ValueError, EOFError, IndexError, TypeError, Image.DecompressionBombError) as error:
-        raise ValueError(f"image file {path} cannot be read: {error}") from error
+    except UnidentifiedImageError:
+        raise ValueError(f"image file {path} cannot be read: it is damaged or none of {', '.join(FORMATS)}") from None
+    # Damage makes Pillow's decoders raise almost anything, and decompression bombs have an exception of their own.
+    except Exception as error:
+        raise ValueError(f"image file {path} cannot be read: {str(error) or type(error).__name__}") from error
 
 
 def _to_tensor(image: Any) -> Tensor:
@@ -167,7 +187,7 @@ def _to_tensor(image: Any) -> Tensor:
         raise ValueError("pixels must be integers, got floating point")
     if "transparency" in image.info:  # else Pillow warns of palettes with transparency
         image = image.convert("RGBA")
-    return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+    return torch.from_numpy(np.array(image if image.mode == "RGB" else image.convert("RGB"))).permute(2, 0, 1)
 
 
 def _cut(image: Tensor, box: Box) -> Tensor:
@@ -177,6 +197,13 @@ def _cut(image: Tensor, box: Box) -> Tensor:
 
 def _centre_box(height: int, width: int, rows: int, columns: int) -> Box:
     return round((height - rows) / 2), round((width - columns) / 2), rows, columns
+
+
+def _middle_box(height: int, width: int, size: tuple[int, int]) -> Box:
+    """The whole image, or the middle of one that is longer than `LONGEST` allows; the centre stays where it is."""
+    top = max(0, height - max(1, LONGEST * width * size[0] // size[1])) // 2
+    left = max(0, width - max(1, LONGEST * height * size[1] // size[0])) // 2
+    return top, left, height - 2 * top, width - 2 * left
 
 
 def _scaled_back(box: Box, size: tuple[int, int], stored: tuple[int, int]) -> Box:

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ImageOps
 from torch import Tensor, nn
 
 from saligraft.data import ImageData, Split
+from saligraft.data.image_files import decoded
 from saligraft.draws import key
 from saligraft.networks import build_network
 from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows
@@ -169,7 +170,7 @@ def _class_name(name: str) -> str:
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        found = sorted(file for file in path.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES)
+        found = sorted(file for file in path.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file())
         if not found:
             raise ValueError(f"folder must hold image files, got {path} without any")
         return found
@@ -179,9 +180,6 @@ def _files(path: Path) -> list[Path]:
 
 
 def _read_square(file: Path, size: int) -> Tensor:
-    try:
-        with Image.open(file) as image:
-            square = ImageOps.fit(ImageOps.exif_transpose(image).convert("RGB"), (size, size))
-    except (UnidentifiedImageError, OSError) as error:
-        raise ValueError(f"cannot read {file} as an image: {error}") from error
+    with decoded(file) as image:
+        square = ImageOps.fit(image.convert("RGB"), (size, size))
     return torch.frombuffer(bytearray(square.tobytes()), dtype=torch.uint8).view(size, size, 3).permute(2, 0, 1)

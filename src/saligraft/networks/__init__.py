@@ -25,7 +25,7 @@ def _wide_resnet(name: str, num_classes: int, in_channels: int, **options: Any) 
     shape = re.fullmatch(r"wrn-(\d+)-(\d+)", name)
     if shape is None:
         raise ValueError(f'a Wide ResNet is named "wrn-DEPTH-WIDTH", such as "wrn-28-10", got "{name}"')
-    _check_options(name, WideResNet, options)
+    _check_options(name, options, _options_of(WideResNet))
     depth, width = (int(group) for group in shape.groups())
     return WideResNet(depth, width, num_classes, in_channels, **options)
 
@@ -37,14 +37,14 @@ def _pyramidnet(name: str, num_classes: int, in_channels: int, **options: Any) -
     shape = re.fullmatch(r"pyramidnet-(\d+)-(\d+)", name)
     if shape is None:
         raise ValueError(f'a PyramidNet is named "pyramidnet-DEPTH-ALPHA", such as "pyramidnet-200-240", got "{name}"')
-    _check_options(name, PyramidNet, options)
+    _check_options(name, options, _options_of(PyramidNet))
     depth, alpha = (int(group) for group in shape.groups())
     return PyramidNet(depth, alpha, num_classes, in_channels, **options)
 
 
 def _small_resnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
     """ResNet (He et al. 2016) for 32 to 64 px, with a 3×3 stem: depth 10, 18, 34; options `width`, `stem_stride`."""
-    _check_options(name, SmallImageResNet, options)
+    _check_options(name, options, _options_of(SmallImageResNet))
     return SmallImageResNet(_resnet_depth(name, "-small"), num_classes, in_channels, **options)
 
 
@@ -62,8 +62,7 @@ def _torchvision_resnet(
     name: str, ending: str, num_classes: int, in_channels: int, options: dict[str, Any]
 ) -> nn.Module:
     depth = _resnet_depth(name, ending)
-    if options:
-        raise ValueError(f"{name} has no option {sorted(options)[0]!r}; valid: none")
+    _check_options(name, options, ())
     _import_library("torchvision", name)
     # Imported here: torchvision takes longer to import than all else, and other networks do not need it.
     from saligraft.networks.imagenet_resnet import ImageNetResNet
@@ -79,12 +78,14 @@ def _resnet_depth(name: str, ending: str) -> int:
     return int(shape.group(1))
 
 
-def _check_options(name: str, network: type[nn.Module], options: dict[str, Any]) -> None:
-    known = [p for p in inspect.signature(network).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    unknown = options.keys() - {p.name for p in known}
+def _options_of(network: type[nn.Module]) -> tuple[str, ...]:
+    return tuple(p.name for p in inspect.signature(network).parameters.values() if p.kind is p.KEYWORD_ONLY)
+
+
+def _check_options(name: str, options: dict[str, Any], valid: tuple[str, ...]) -> None:
+    unknown = sorted(options.keys() - set(valid))
     if unknown:
-        valid = ", ".join(p.name for p in known)
-        raise ValueError(f"{name} has no option {sorted(unknown)[0]!r}; valid: {valid}")
+        raise ValueError(f"{name} has no option {unknown[0]!r}; valid: {', '.join(valid) or 'none'}")
 
 
 def _torchvision_network(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
@@ -101,12 +102,28 @@ def _torchvision_network(name: str, num_classes: int, in_channels: int, **option
     return network
 
 
+# Options of timm's models that shape or regularise them. All others are refused, above all those by which a recipe
+# could open any file or address: checkpoint_path, pretrained_cfg, pretrained_cfg_overlay and cache_dir.
+TIMM_OPTIONS = (
+    "pretrained", "global_pool", "img_size", "patch_size", "window_size", "output_stride", "dynamic_img_size",
+    "dynamic_img_pad", "strict_img_size", "drop_rate", "drop_path_rate", "drop_block_rate", "attn_drop_rate",
+    "proj_drop_rate", "pos_drop_rate", "patch_drop_rate", "depth", "depths", "layers", "channels", "dims", "embed_dim",
+    "embed_dims", "num_heads", "mlp_ratio", "mlp_ratios", "class_token", "no_embed_class", "reg_tokens", "pos_embed",
+    "qkv_bias", "qk_norm", "init_values", "ls_init_value", "act_layer", "norm_layer", "norm_eps", "weight_init",
+    "zero_init_last", "stem_type", "stem_width", "stem_size", "cardinality", "base_width", "growth_rate",
+)  # fmt: skip
+
+
 def _timm_network(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
     """Any timm classifier, randomly initialised unless option `pretrained` is true."""
     library = _import_library("timm", name)
     model_name = name.removeprefix("timm:")
     _check_model_name(name, model_name, library.list_models())
-    network: nn.Module = library.create_model(model_name, num_classes=num_classes, in_chans=in_channels, **options)
+    _check_options(name, options, TIMM_OPTIONS)
+    try:
+        network: nn.Module = library.create_model(model_name, num_classes=num_classes, in_chans=in_channels, **options)
+    except Exception as error:  # from AssertionError to ZeroDivisionError, where an option does not suit the model
+        raise ValueError(f"{name} cannot be built: {str(error) or type(error).__name__}") from error
     return network
 
 

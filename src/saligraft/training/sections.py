@@ -79,11 +79,10 @@ class NetworkSection(Section):
 
     @model_validator(mode="after")
     def _can_be_built(self) -> Self:
-        if self.options.get("pretrained"):  # checking must not download
-            return self
+        untrained = {"pretrained": False} if self.options.get("pretrained") else {}  # checking must not download
         try:
             with torch.device("meta"):  # shapes without memory: a mistake shows before any data is loaded
-                build_network(self.name, num_classes=2, **self.options)
+                build_network(self.name, num_classes=2, **self.options | untrained)
         except TypeError as error:
             raise ValueError(str(error)) from error
         return self

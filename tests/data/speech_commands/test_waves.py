@@ -1,5 +1,6 @@
 """Waves are read whole or not at all."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,28 @@ def test_other_damage_is_named(tmp_path: Path) -> None:
     path.write_bytes(write_wave(path, tone(440)).read_bytes().replace(b"\x01\x00\x01\x00", b"\x03\x00\x01\x00", 1))
     with pytest.raises(ValueError, match=r"a\.wav cannot be read as a wav file: unknown format: 3"):
         read_wave(path)
+
+
+def test_lying_sizes_are_named(tmp_path: Path) -> None:
+    """Sizes of the file, its format and its samples, and bytes of the header, replaced at random."""
+    draws = random.Random(0)
+    path = write_wave(tmp_path / "a.wav", tone(440, samples=100))
+    whole = path.read_bytes()
+    refused = 0
+    for _ in range(500):
+        mutant = bytearray(whole)
+        mutant[36:36] = draws.choice([b"", b"LIST\x04\0\0\0abcd", b"LIST\xff\xff\xff\xffabcd"])
+        for place in draws.sample([4, 16, 40, 52], 2):
+            size = draws.choice([0, 1, 7, len(whole), 2**31, 2**32 - 1, draws.getrandbits(32)])
+            mutant[place : place + 4] = size.to_bytes(4, "little")
+        path.write_bytes(mutant)
+        for read in (read_wave, wave_length):
+            try:
+                read(path)
+            except ValueError as error:
+                refused += 1
+                assert str(error).startswith(str(path))  # noqa: PT017  (files that happen to be whole raise nothing)
+    assert refused > 500
 
 
 @pytest.mark.parametrize("count", [0, 7, 16000, 16001])

@@ -64,5 +64,7 @@ def _opened(path: Path) -> Iterator[wave.Wave_read]:
             if not file.getnframes():
                 raise ValueError(f"{path} holds no samples")
             yield file
-    except (wave.Error, EOFError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as a wav file: {str(error) or 'it ends in its header'}") from error
+    except (wave.Error, EOFError, OSError, RuntimeError) as error:  # RuntimeError: a chunk longer than the file
+        raise ValueError(
+            f"{path} cannot be read as a wav file: {str(error) or 'it is cut off, or its sizes are wrong'}"
+        ) from error
