@@ -52,7 +52,7 @@ class RunFolder:
             raise ValueError(f"the run folder {path} is a file")
         self.path = path
         self.lock = RunLock(path)
-        self.marker = _read_marker(path)
+        self.marker = read_marker(path)
         self.digest = hashlib.sha256()  # of metrics.jsonl
 
     @classmethod
@@ -172,7 +172,7 @@ class RunFolder:
         return line
 
 
-def _read_marker(folder: Path) -> dict[str, Any] | None:
+def read_marker(folder: Path) -> dict[str, Any] | None:
     """The marker of the run that wrote to this folder; None where nothing proves that one did."""
     try:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
@@ -180,6 +180,17 @@ def _read_marker(folder: Path) -> dict[str, Any] | None:
         return dict(marker) if proves and all(isinstance(name, str) for name in marker["files"]) else None
     except DAMAGED:
         return None
+
+
+def remove_run(folder: Path) -> None:
+    """Delete a run and its folder; where a user's files are among its own, they and the marker stay."""
+    run = RunFolder(folder)
+    run.remove()
+    if {entry.name for entry in folder.iterdir()} <= {MARKER, LOCK}:
+        (folder / MARKER).unlink(missing_ok=True)
+    run.close()
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def holds_run(folder: Path, recipe: Recipe) -> bool:
