@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from saligraft.data.whole_files import rename_whole, sync
+from saligraft.streams import unbreakable
 from saligraft.training.accelerator import ToldElsewhereError, decided_by_first
 
 CHECKPOINTS, STATE, SHARED = "checkpoints", "state.json", "shared.safetensors"
@@ -265,4 +266,4 @@ def _hidden(folder: Path, ending: str) -> list[tuple[Path, Path]]:
 
 
 def _warn(message: str) -> None:
-    print(f"saligraft: warning: {message}", file=sys.stderr, flush=True)
+    print(f"saligraft: warning: {message}", file=unbreakable(sys.stderr), flush=True)

@@ -54,7 +54,7 @@ def train(
     A folder that holds anything is refused unless asked to `overwrite` it, or to `resume` the run that stands there,
     which then ends with the same files, bit for bit, as if it had never been stopped; where nothing stands yet,
     `resume` begins. `reporter` shows the progress: a bar or plain lines by default, `SilentReporter()` for none.
-    SIGTERM and Ctrl-C save a checkpoint and raise `RunStopped`.
+    SIGTERM, SIGHUP and Ctrl-C save a checkpoint and raise `RunStopped`.
     """
     if out is None and (recipe.training.trackers or resume):
         what = "training.trackers need" if recipe.training.trackers else "resume needs"
