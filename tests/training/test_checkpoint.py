@@ -107,16 +107,18 @@ def test_a_half_written_checkpoint_is_none(tmp_path: Path, accelerator: Accelera
     assert sorted(path.name for path in older.parent.iterdir()) == ["step-00000001", "step-00000002"]
 
 
+@pytest.mark.parametrize("moment", ["rename_whole", "_take_along"])
 def test_a_kill_while_a_step_is_replaced_loses_nothing(
-    tmp_path: Path, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+    moment: str, tmp_path: Path, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the removal of the only checkpoint and the renaming of the one that takes its place."""
-    save(tmp_path, 5, accelerator, attempt=1)
+    notes = save(tmp_path, 5, accelerator, attempt=1) / "notes.txt"
+    notes.write_text("mine")
 
     def kill(*_: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint, "rename_whole", kill)
+    monkeypatch.setattr(checkpoint, moment, kill)
     with pytest.raises(KeyboardInterrupt):
         save(tmp_path, 5, accelerator, attempt=2)
     monkeypatch.undo()
@@ -124,6 +126,7 @@ def test_a_kill_while_a_step_is_replaced_loses_nothing(
     assert found is not None
     assert found.state["attempt"] == 2
     assert [path.name for path in checkpoint.names(tmp_path)] == ["step-00000005"]
+    assert notes.read_text() == "mine"
 
 
 def test_checkpoints_passed_over_as_damaged_do_not_crowd_out_whole_ones(

@@ -285,6 +285,34 @@ def test_metrics_are_kept_once_and_an_edit_of_them_is_noticed(
         quiet_train(recipe, tmp_path, resume=True)
 
 
+def test_lines_after_the_checkpoint_are_written_again(
+    tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between a line of metrics and the checkpoint that counts it, or in the midst of the line after."""
+    whole = quiet_train(tiny_recipe, tmp_path / "whole")
+
+    def kill(*_: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "prune", kill)  # just after the first
+        with pytest.raises(MemoryError):
+            quiet_train(tiny_recipe, tmp_path / "cut")
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "save", kill)
+        with pytest.raises(MemoryError):
+            quiet_train(tiny_recipe, tmp_path / "cut", resume=True)
+    for name in ("metrics.jsonl", "timing.jsonl"):
+        assert '"epoch": 2' in (tmp_path / "cut" / name).read_text()
+        with (tmp_path / "cut" / name).open("a") as file:
+            file.write('{"epoch": 3, "lr"')
+    assert quiet_train(tiny_recipe, tmp_path / "cut", resume=True).metrics == whole.metrics
+    for name in COMPARED:
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    timing = (tmp_path / "cut" / "timing.jsonl").read_text().splitlines()
+    assert [json.loads(line).get("epoch") for line in timing] == [None, 1, 2]
+
+
 def test_lost_times_do_not_keep_a_run_from_going_on(tiny_recipe: Recipe, tmp_path: Path) -> None:
     with pytest.raises(RunStopped):
         train(tiny_recipe, tmp_path, reporter=Interrupting(3))

@@ -137,7 +137,8 @@ def _name_whole_partials(folder: Path) -> None:
     for aside, final in _hidden(folder, PARTIAL):
         with suppress(ValueError):
             _verified(aside)
-            if not final.exists():
+            if not _own_files(final):
+                _take_along(final, aside)
                 rename_whole(aside, final)
 
 
