@@ -332,7 +332,7 @@ def test_a_folder_without_proof_of_a_run_is_left_alone(
     (tmp_path / "recipe.toml").write_text(dump_recipe(tiny_recipe))
     before = contents(tmp_path)
     monkeypatch.chdir(tmp_path)
-    words = r"holds no run, but checkpoints, model\.safetensors, recipe\.toml, saligraft: choose another$"
+    words = r"of a run, but checkpoints, model\.safetensors, recipe\.toml, saligraft: choose another$"
     for options in ({}, {"resume": True}, {"overwrite": True}):
         with pytest.raises(ValueError, match=words):
             quiet_train(tiny_recipe, ".", **options)

@@ -65,7 +65,9 @@ def test_a_folder_that_no_run_made_is_refused_with_what_it_holds(
 ) -> None:
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text('{"format": "mine", "run": "1", "files": []}')
-    with pytest.raises(ValueError, match=f"is not empty and holds no run, but {Path(file).parts[0]}: choose another$"):
+    with pytest.raises(
+        ValueError, match=f"is not empty and has no valid run.json of a run, but {Path(file).parts[0]}: choose another$"
+    ):
         RunFolder.plan(tmp_path, **options)
     assert names(tmp_path) == {file}
 
@@ -73,7 +75,9 @@ def test_a_folder_that_no_run_made_is_refused_with_what_it_holds(
 def test_of_many_names_some_are_listed(tmp_path: Path) -> None:
     for name in "hgfedcba":
         (tmp_path / name).touch()
-    with pytest.raises(ValueError, match=r"holds no run, but a, b, c, d, e and 3 more: choose another$"):
+    with pytest.raises(
+        ValueError, match=r"has no valid run\.json of a run, but a, b, c, d, e and 3 more: choose another$"
+    ):
         RunFolder.plan(tmp_path)
 
 
@@ -93,7 +97,9 @@ def test_a_run_is_refused_unless_it_is_to_be_overwritten_or_resumed(tmp_path: Pa
 def test_a_damaged_marker_proves_nothing(damage: str, tmp_path: Path) -> None:
     started(tmp_path).close()
     (tmp_path / "run.json").write_text(damage)
-    with pytest.raises(ValueError, match=r"holds no run, but recipe\.toml, run\.json, timing\.jsonl"):
+    with pytest.raises(
+        ValueError, match=r"has no valid run\.json of a run, but recipe\.toml, run\.json, timing\.jsonl"
+    ):
         RunFolder.plan(tmp_path, overwrite=True)
 
 
@@ -111,36 +117,44 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("writes", [1, 2, 3])
-def test_files_are_a_run_s_only_once_its_recipe_stands_there(
+def test_a_run_killed_in_its_first_moments_may_be_started_again(
     writes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run killed in its first moments leaves a marker; what a user then puts beside it is the user's."""
-    done: list[Path] = []
+    done: list[str] = []
 
     def killed(path: Path, text: str) -> None:
         if len(done) == writes:
             raise Killed
         whole_files.write_whole(path, text)
-        done.append(path)
+        done.append(path.name)
 
     folder = RunFolder.plan(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(run_folder, "write_whole", killed)
         with pytest.raises(Killed):
             folder.start(Recipe(), CPU, processes=1)
-    folder.start(Recipe(), CPU, processes=1)  # as it is taken up again
-    assert done[0].name == "run.json"
     folder.close()
-    if writes == 1:
-        for path in tmp_path.iterdir():
-            path.unlink()
-        whole_files.write_whole(tmp_path / "run.json", json.dumps({**folder.marker, "files": []}))
-        for mine in ("model.safetensors", "recipe.toml"):
-            (tmp_path / mine).write_text("mine")
-        folder = RunFolder.plan(tmp_path, overwrite=True)
+    assert done == ["run.json", "recipe.toml", "run.json"][:writes]
+    folder = RunFolder.plan(tmp_path, resume=writes > 1)
+    folder.start(Recipe(), CPU, processes=1)
+    assert names(tmp_path) - {".lock"} == {"run.json", "recipe.toml", "timing.jsonl"}
+
+
+def test_what_a_user_puts_beside_a_mere_marker_is_the_user_s(tmp_path: Path) -> None:
+    """Names are a run's once its recipe stands there."""
+    (tmp_path / "run.json").write_text(json.dumps({"format": "saligraft run 1", "run": "0" * 32, "files": []}))
+    RunFolder.plan(tmp_path).close()
+    mine = {"model.safetensors", "recipe.toml", "checkpoints/step-00000001/state.json"}
+    for name in mine:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    for options in ({"resume": True}, {"overwrite": True}):
+        folder = RunFolder.plan(tmp_path, **options)
         with pytest.raises(ValueError, match=r"holds recipe\.toml, model\.safetensors, of no run: choose another"):
             folder.start(Recipe(), CPU, processes=1)
-        assert (tmp_path / "model.safetensors").read_text() == (tmp_path / "recipe.toml").read_text() == "mine"
+        folder.close()
+    assert names(tmp_path) == mine | {"run.json"}
+    assert {(tmp_path / name).read_text() for name in mine} == {"mine"}
 
 
 def test_overwriting_removes_checkpoints_before_their_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ class RunFolder:
         names = sorted(entry.name for entry in path.iterdir() if entry.name not in nothing)
         refusal = None
         if names and not folder.marker:
-            refusal = f"is not empty and holds no run, but {_listed(names)}: choose another"
+            refusal = f"is not empty and has no valid {MARKER} of a run, but {_listed(names)}: choose another"
         elif names and not (overwrite or resume):
             refusal = (
                 "is not empty: choose another, overwrite it (--overwrite, in Python overwrite=True) "
@@ -100,7 +100,7 @@ class RunFolder:
 
         Checkpoints go first: a kill on the way leaves none without the recipe they are of.
         """
-        if self.marker is None:
+        if not (self.marker and self.marker["files"]):
             return
         checkpoint.remove_all(self.path)
         root = self.path.resolve()
