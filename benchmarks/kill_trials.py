@@ -2,12 +2,18 @@
 
     python benchmarks/kill_trials.py                        # 20 trials; the table goes to runs/kill_trials/table.md
     python benchmarks/kill_trials.py --trials 3 --seed 1
+    python benchmarks/kill_trials.py --everywhere           # at each file-system event of a small run, in minutes
 
 Each kind of run is first trained once without a kill. A trial then trains it anew, kills it and all its processes up to
 three times at moments drawn uniformly over the run's time, resuming after each, and lets the last one end. The files
 that depend on the recipe alone must be those of the run never killed. Checkpoints are written every third step, so
 that many kills fall on one that is half written. Finished trials are saved; the script goes on where it was stopped.
 For Linux, whose /proc tells a run's processes.
+
+With --everywhere a small run in a forked process is killed just before it opens, renames, deletes, makes, truncates or
+syncs a file or folder, each of these events in turn; and once more at each sync with half of what was not yet on the
+disk lost, as a power cut may. That is done to a new run, to a finished one that is resumed, and to one that
+overwrites another; beside them stand a user's files, which must stay.
 """
 
 from __future__ import annotations
@@ -21,10 +27,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 COMPARED = ("recipe.toml", "metrics.jsonl", "result.json", "model.safetensors")
 MOST_KILLS = 3
@@ -196,6 +206,201 @@ def run_trials(folder: Path, trials: int, seed: int, most_kills: int = MOST_KILL
         yield Trial(**json.loads(saved.read_text()))
 
 
+@dataclass(frozen=True)
+class Case:
+    """What is done to a run folder, and what may stand in it before."""
+
+    name: str
+    before: int | None  # the seed of a finished run in the folder
+    options: dict[str, bool]
+
+
+SEED = 3
+CASES = (
+    Case("a new run", None, {"resume": True}),
+    Case("a finished run, resumed", SEED, {"resume": True}),
+    Case("a run that overwrites another", SEED + 1, {"overwrite": True}),
+)
+# Beside checkpoints, and in the folder that trackers write to.
+USERS_FILES = ("notes.txt", "checkpoints/mine.pt", "checkpoints/step-00000001/why.txt", "saligraft/mine.py")
+REFUSED = 3  # exit code of a forked run that was refused
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One kill of a run, and what came of it."""
+
+    event: str
+    torn: bool  # whether half of a file's last bytes were lost too
+    refused: bool  # the resumption, which is then an overwriting
+    fault: str  # empty where all is as it should be
+
+
+def kill_everywhere(case: Case, folder: Path, every: int = 1) -> Iterator[Kill]:
+    """Kill the run of a case at every event of its own, or at each `every`-th."""
+    reference, template = folder / "reference", folder / "template"
+    _forked(reference, SEED, {"resume": True})
+    template.mkdir()
+    if case.before is not None:
+        _forked(template, case.before, {"resume": True})
+        for name in USERS_FILES:
+            (template / name).parent.mkdir(exist_ok=True)
+            (template / name).write_text("mine")
+    out, events = folder / "run", folder / "events.txt"
+    shutil.copytree(template, out)
+    _forked(out, SEED, case.options, log=events)
+    shutil.rmtree(out)
+    moments = [(number, name, False) for number, name in enumerate(events.read_text().splitlines())]
+    moments += [(number, name, True) for number, name, _ in moments if name.startswith("sync ")]
+    for number, name, torn in moments[::every]:
+        shutil.copytree(template, out)
+        code = _forked(out, SEED, case.options, kill_at=number, torn=torn)
+        fault = "" if code == -signal.SIGKILL else f"was not killed, but ended with code {code}"
+        finished = case.before == SEED
+        fault = fault or (_differing(out, reference) if finished else "")  # what is finished stays so meanwhile
+        code = _forked(out, SEED, {"resume": True})
+        if code == REFUSED:
+            fault = fault or ("" if "overwrite" in case.options else "was not resumed")
+            _forked(out, SEED, {"overwrite": True})
+        fault = fault or _differing(out, reference) or _missing(out, template)
+        yield Kill(name, torn, code == REFUSED, fault)
+        shutil.rmtree(out)
+
+
+def _differing(out: Path, reference: Path) -> str:
+    for name in COMPARED:
+        if not (out / name).exists() or (out / name).read_bytes() != (reference / name).read_bytes():
+            return f"{name} differs"
+    return "" if (out / "report.html").exists() else "report.html is missing"
+
+
+def _missing(out: Path, template: Path) -> str:
+    for name in USERS_FILES:
+        if (template / name).exists() and not ((out / name).exists() and (out / name).read_text() == "mine"):
+            return f"the user's {name} is gone"
+    left = [path.name for path in out.rglob(".*")]
+    return f"{', '.join(left)} stayed" if left else ""
+
+
+def _forked(
+    out: Path, seed: int, options: dict[str, bool], *, log: Path | None = None, kill_at: int = -1, torn: bool = False
+) -> int:
+    """The exit code of a small run in a process of its own, which dies at event `kill_at`."""
+    from saligraft.training import SilentReporter, make_recipe, train
+
+    recipe = make_recipe(
+        {
+            "seed": seed,
+            "data": {"name": "shapes", "options": {"size": 16, "per_class": 4}, "pad": 2},
+            "network": {"name": "wrn-10-1"},
+            "training": {"epochs": 2, "batch_size": 16, "checkpoint_steps": 1, "trackers": ["tensorboard"]},
+        }
+    )
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = 1
+    try:
+        events = Events(out, kill_at, torn)
+        train(recipe, out, reporter=SilentReporter(), **options)
+        events.over = True
+        if log is not None:
+            log.write_text("".join(f"{name}\n" for name in events.names))
+        code = 0
+    except ValueError as error:
+        print(f"refused: {error}", file=sys.stderr)
+        code = REFUSED
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+class Events:
+    """Hears of each change that this process makes to a folder, just before it does, and kills it at one of them."""
+
+    OF_PYTHON: ClassVar = {
+        "open": "open",
+        "os.rename": "rename",
+        "os.remove": "delete",
+        "os.rmdir": "delete",
+        "os.mkdir": "make",
+        "os.truncate": "truncate",
+        "os.chmod": "chmod",
+    }
+
+    def __init__(self, folder: Path, kill_at: int, torn: bool) -> None:
+        self.folder, self.kill_at, self.torn = folder.resolve(), kill_at, torn
+        self.names: list[str] = []
+        self.over = False
+        self.synced = {path: path.stat().st_size for path in self.folder.rglob("*") if path.is_file()}
+        self.thread = threading.get_ident()
+        self.fsync = os.fsync
+        os.fsync = self._sync
+        sys.addaudithook(self._hear)  # for good
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in self.OF_PYTHON or self.over or threading.get_ident() != self.thread:
+            return
+        if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            return
+        place = arguments[0]
+        if isinstance(place, int):  # an open file
+            place = f"/proc/self/fd/{place}"
+        path = Path(os.fsdecode(place))
+        # shutil names what it deletes by an open folder's handle.
+        if self.folder in path.resolve().parents or (not path.is_absolute() and event != "open"):
+            self._happen(f"{self.OF_PYTHON[event]} {path.name}")
+
+    def _sync(self, handle: int) -> None:
+        path = Path(f"/proc/self/fd/{handle}").resolve()
+        if self.folder in (path, *path.parents):
+            if self.torn and path.is_file() and len(self.names) == self.kill_at:
+                size = path.stat().st_size
+                os.truncate(path, (min(self.synced.get(path, 0), size) + size) // 2)
+            self._happen(f"sync {path.name}")
+            if path.is_file():
+                self.synced[path] = path.stat().st_size
+        self.fsync(handle)
+
+    def _happen(self, name: str) -> None:
+        if len(self.names) == self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.names.append(name)
+
+
+def everywhere(folder: Path, every: int) -> int:
+    """All cases; prints a table and returns how many kills ended otherwise than they should."""
+    import torch
+    from torch.utils import tensorboard  # noqa: F401  (once, and not in each process)
+
+    from saligraft.data import load
+
+    torch.set_num_threads(1)  # others would not live on in forked processes
+    load("shapes", size=16, per_class=1)  # makes its tables
+    lines = [
+        "| run | kills | resumed, files identical | refused, then overwritten | otherwise |",
+        "|---|---|---|---|---|",
+    ]
+    faults = 0
+    for case in CASES:
+        kills = []
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            for kill in kill_everywhere(case, Path(place), every):
+                kills.append(kill)
+                if kill.fault:
+                    print(
+                        f"{case.name}, killed at {kill.event}{' (torn)' if kill.torn else ''}: {kill.fault}", flush=True
+                    )
+        wrong = sum(bool(kill.fault) for kill in kills)
+        refused = sum(kill.refused and not kill.fault for kill in kills)
+        lines.append(f"| {case.name} | {len(kills)} | {len(kills) - wrong - refused} | {refused} | {wrong} |")
+        print(lines[-1], flush=True)
+        faults += wrong
+    (folder / "everywhere.md").write_text("\n".join(lines) + "\n")
+    return faults
+
+
 def table(trials: list[Trial]) -> str:
     """The trials as Markdown."""
     lines = ["| trial | run | newest checkpoint at each kill | files identical |", "|---|---|---|---|"]
@@ -212,7 +417,12 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/kill_trials"))
+    parser.add_argument("--everywhere", action="store_true", help="kill a small run at each file-system event")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="of the events of --everywhere take each Nth")
     options = parser.parse_args()
+    if options.everywhere:
+        options.out.mkdir(parents=True, exist_ok=True)
+        return 1 if everywhere(options.out, options.every) else 0
     trials = []
     for trial in run_trials(options.out, options.trials, options.seed):
         trials.append(trial)

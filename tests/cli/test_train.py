@@ -1,8 +1,11 @@
 """`saligraft train`, from recipe to run folder."""
 
 import json
+import os
 import shlex
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -109,7 +112,7 @@ class Interrupting(SilentReporter):
         signal.raise_signal(self.number)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_a_signal_saves_and_says_how_to_go_on(
     number: signal.Signals,
     code: int,
@@ -142,6 +145,22 @@ def test_a_run_folder_is_resumed_as_it_is(
 ) -> None:
     assert run(["train", str(tmp_path), "--resume", *flags]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_run_goes_on_and_is_saved_though_its_pipe_broke(tmp_path: Path) -> None:
+    """In a process of its own: Python writes out its streams once more as it exits."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    stop = "import os, signal; from saligraft.training.progress import PlainReporter as R; "
+    stop += "R.step = lambda _: os.kill(os.getpid(), signal.SIGHUP); "
+    for program, code in ((stop, 129), ("", 0)):
+        program += "import sys; from saligraft.cli import main; sys.argv[0] = 'saligraft'; main()"
+        command = [sys.executable, "-c", program, "train", "shapes-wrn-10-2", *TINY, "--out", str(tmp_path / "run")]
+        ended = subprocess.run([*command, "--resume"], stderr=writer, stdout=subprocess.DEVNULL, check=False)
+        assert ended.returncode == code
+        assert (tmp_path / "run" / "checkpoints" / f"step-0000000{1 if code else 2}").is_dir()
+    os.close(writer)
+    assert (tmp_path / "run" / "report.html").exists()
 
 
 def test_resume_begins_where_nothing_stands_yet(tmp_path: Path) -> None:

@@ -6,11 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from saligraft.experiments import demo
 from saligraft.experiments.demo import ARMS, EQUAL_TIME, GRAFTING, ORDER, PLAIN, DemoSettings, Workers, demo_recipe
 from saligraft.experiments.demo_page import result_table
 from saligraft.training import EpochMetrics, EpochTiming
+from saligraft.training.run_folder import RunFolder
 
 SECONDS = {PLAIN: 10.0, "cutmix": 11.0, GRAFTING: 20.0}  # of one epoch
 
@@ -26,8 +28,9 @@ def clock(monkeypatch: pytest.MonkeyPatch):
         warm = recipe.training.warmup_epochs
         seconds = [SECONDS[PLAIN if e < warm else method] for e in range(epochs)]
         now[0] += sum(seconds)
-        out.mkdir(parents=True)
-        (out / "recipe.toml").write_text(f'title = "{recipe.title}"')
+        folder = RunFolder.plan(out, overwrite=True)
+        folder.start(recipe, torch.device("cpu"), processes=1)
+        folder.close()
         errors = [50.0 - e + seed for e in range(epochs)]
         return SimpleNamespace(
             summary={"top1_error": {"best": min(errors), "last10_mean": 40.0 + seed, "final": errors[-1]}},
@@ -157,13 +160,14 @@ def test_an_earlier_demo_is_kept_unless_told_otherwise(tmp_path: Path, clock) ->
     settings = DemoSettings(seeds=1, epochs=1, minutes=0.1)
     run_demo(tmp_path, settings)
     (tmp_path / "report.html").write_text("")
-    (tmp_path / "notes.txt").write_text("mine")
+    for name in ("notes.txt", "cutmix/seed-0/notes.txt"):
+        (tmp_path / name).write_text("mine")
     with pytest.raises(ValueError, match="already holds a demo; give --overwrite"):
         run_demo(tmp_path, settings)
     run_demo(tmp_path, settings, overwrite=True)
     assert len(clock) == 6
     assert not (tmp_path / "report.html").exists()
-    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "notes.txt").read_text() == (tmp_path / "cutmix/seed-0/notes.txt").read_text() == "mine"
 
 
 def test_a_demo_without_its_page_is_unfinished_and_replaced(tmp_path: Path, clock) -> None:
@@ -173,11 +177,19 @@ def test_a_demo_without_its_page_is_unfinished_and_replaced(tmp_path: Path, cloc
     assert len(clock) == 6
 
 
+def test_runs_of_an_earlier_demo_with_more_seeds_are_removed(tmp_path: Path, clock) -> None:
+    run_demo(tmp_path, DemoSettings(seeds=2, epochs=1, minutes=60))
+    run_demo(tmp_path, DemoSettings(seeds=1, epochs=1, minutes=0.1))
+    assert clock
+    assert {folder.name for folder in tmp_path.glob("*/*")} == {"seed-0"}
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("title", ["Mine", "Demo: mine"])
 @pytest.mark.parametrize("name", ["recipe.toml", "none/data.csv", "none/seed-0/recipe.toml"])
-def test_a_folder_of_something_else_is_refused(tmp_path: Path, clock, name: str, overwrite: bool) -> None:
+def test_a_folder_of_something_else_is_refused(tmp_path: Path, clock, name: str, title: str, overwrite: bool) -> None:
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / name).write_text('title = "Mine"')
+    (tmp_path / name).write_text(f'title = "{title}"')
     with pytest.raises(ValueError, match="is not empty and holds no demo: choose another --out"):
         run_demo(tmp_path, overwrite=overwrite)
     assert (tmp_path / name).exists()

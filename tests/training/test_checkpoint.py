@@ -4,7 +4,7 @@ import json
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,10 @@ def of_the_future(path: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
 
 
+def nest(path: Path) -> None:
+    path.write_text("[" * 200_000)
+
+
 @pytest.mark.parametrize(
     ("name", "damage", "words"),
     [
@@ -67,7 +71,8 @@ def of_the_future(path: Path) -> None:
         ("state.json", cut, "state.json cannot be read"),
         ("state.json", Path.unlink, "state.json cannot be read"),
         ("state.json", misdate, "state.json does not have its own checksum"),
-        ("state.json", of_the_future, "state.json must have format 1, got 99"),
+        ("state.json", of_the_future, "state.json must have format 2, got 99"),
+        ("state.json", nest, "state.json cannot be read"),
     ],
 )
 def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
@@ -102,16 +107,18 @@ def test_a_half_written_checkpoint_is_none(tmp_path: Path, accelerator: Accelera
     assert sorted(path.name for path in older.parent.iterdir()) == ["step-00000001", "step-00000002"]
 
 
+@pytest.mark.parametrize("moment", ["rename_whole", "_take_along"])
 def test_a_kill_while_a_step_is_replaced_loses_nothing(
-    tmp_path: Path, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+    moment: str, tmp_path: Path, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the removal of the only checkpoint and the renaming of the one that takes its place."""
-    save(tmp_path, 5, accelerator, attempt=1)
+    notes = save(tmp_path, 5, accelerator, attempt=1) / "notes.txt"
+    notes.write_text("mine")
 
     def kill(*_: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint, "rename_whole", kill)
+    monkeypatch.setattr(checkpoint, moment, kill)
     with pytest.raises(KeyboardInterrupt):
         save(tmp_path, 5, accelerator, attempt=2)
     monkeypatch.undo()
@@ -119,6 +126,7 @@ def test_a_kill_while_a_step_is_replaced_loses_nothing(
     assert found is not None
     assert found.state["attempt"] == 2
     assert [path.name for path in checkpoint.names(tmp_path)] == ["step-00000005"]
+    assert notes.read_text() == "mine"
 
 
 def test_checkpoints_passed_over_as_damaged_do_not_crowd_out_whole_ones(
@@ -132,10 +140,83 @@ def test_checkpoints_passed_over_as_damaged_do_not_crowd_out_whole_ones(
     assert not older.exists()
 
 
-def test_foreign_names_are_no_checkpoints(tmp_path: Path, accelerator: Accelerator) -> None:
-    path = save(tmp_path, 4, accelerator)
-    (path.parent / "step-100.ckpt").touch()
-    assert checkpoint.names(tmp_path) == [path]
+def test_a_state_that_does_not_fit_is_passed_over(tmp_path: Path, accelerator: Accelerator) -> None:
+    older, newer = (save(tmp_path, step, accelerator) for step in (9, 10))
+
+    def check(state: Mapping[str, Any]) -> None:
+        if state["step"] == 10:
+            raise ValueError("lines are missing")
+
+    warnings: list[str] = []
+    found = checkpoint.latest(tmp_path, accelerator, warnings.append, check)
+    assert found is not None
+    assert found.path == older
+    assert warnings == [f"checkpoint {newer} is damaged and passed over: lines are missing"]
+
+
+FOREIGN = (
+    "mine.pt",
+    "step-100.ckpt",
+    "step-best/state.json",
+    "step-100/state.json",
+    "step-0000004x/shared.safetensors",
+    ".step-mine.partial/a.txt",
+    ".step-best.old/state.json",
+    "step-00000007/notes.txt",  # beside what the checkpoint of this name is made of
+    "step-00000099/model.safetensors",
+)
+
+
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_what_a_user_puts_among_checkpoints_is_neither_taken_for_one_nor_deleted(
+    all_of_them: bool, tmp_path: Path, accelerator: Accelerator
+) -> None:
+    own = [save(tmp_path, step, accelerator) for step in (4, 7, 8)]
+    place, elsewhere = own[0].parent, tmp_path / "elsewhere" / "shared.safetensors"
+    for file in (*(place / name for name in FOREIGN), elsewhere):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("mine")
+    (place / "step-00000005").symlink_to(elsewhere.parent)
+    assert checkpoint.names(tmp_path) == [own[0], place / "step-00000005", *own[1:]]
+    if all_of_them:
+        checkpoint.remove_all(tmp_path)
+    else:
+        checkpoint.prune(tmp_path, 1, newest=own[-1])
+    left = {str(file.relative_to(place)): file.read_bytes() for file in place.rglob("*") if file.is_file()}
+    assert {name: text for name, text in left.items() if place / name not in own[-1].glob("*")} == dict.fromkeys(
+        FOREIGN, b"mine"
+    )
+    assert own[-1].exists() is not all_of_them
+    assert elsewhere.read_text() == "mine"
+
+
+def test_a_checkpoint_takes_over_what_a_user_put_into_the_one_it_replaces(
+    tmp_path: Path, accelerator: Accelerator
+) -> None:
+    path = save(tmp_path, 5, accelerator)
+    (path / "mine").mkdir()
+    (path / "mine" / "notes.txt").write_text("mine")
+    for attempt in (2, 3):
+        assert save(tmp_path, 5, accelerator, attempt=attempt) == path
+        assert (path / "mine" / "notes.txt").read_text() == "mine"
+        found = checkpoint.latest(tmp_path, accelerator)
+        assert found is not None
+        assert found.state["attempt"] == attempt
+
+
+def test_what_kills_left_of_checkpoints_is_deleted_and_no_longer_in_the_way(
+    tmp_path: Path, accelerator: Accelerator
+) -> None:
+    for step, ending in ((1, "old"), (2, "partial")):
+        path = save(tmp_path, step, accelerator)
+        (path / ".tmpCyKt96").touch()  # by safetensors
+        path.rename(path.with_name(f".{path.name}.{ending}"))
+    newest = save(tmp_path, 1, accelerator)
+    newest = save(tmp_path, 1, accelerator)
+    checkpoint.prune(tmp_path, 1, newest)
+    assert list(newest.parent.iterdir()) == [newest]
+    checkpoint.remove_all(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("keep", [1, 3, 9])

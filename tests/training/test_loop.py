@@ -5,7 +5,7 @@ import json
 import math
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,17 @@ import pytest
 import torch
 
 from saligraft.data import Batch, InMemoryLoader
+from saligraft.data.whole_files import write_whole
 from saligraft.training import (
     Recipe,
     RunStopped,
     SilentReporter,
     checkpoint,
+    dump_recipe,
     load_recipe,
     loop,
     make_recipe,
+    run_folder,
     train,
 )
 from saligraft.training.accelerator import make_accelerator
@@ -51,7 +54,7 @@ def test_one_recipe_gives_one_run_to_the_bit(tiny_table: dict[str, Any], tmp_pat
     quiet_train(load_recipe(tmp_path / "a" / "recipe.toml"), tmp_path / "b")
     for name in COMPARED:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
-    assert {file.name for file in (tmp_path / "a").iterdir()} == {*RUN_FILES, "checkpoints"}
+    assert {file.name for file in (tmp_path / "a").iterdir()} == {*RUN_FILES, "run.json", "checkpoints"}
     quiet_train(recipe.model_copy(update={"seed": 8}), tmp_path / "c")
     assert (tmp_path / "a" / "metrics.jsonl").read_bytes() != (tmp_path / "c" / "metrics.jsonl").read_bytes()
 
@@ -199,14 +202,173 @@ def test_ctrl_c_counts_as_such(tiny_recipe: Recipe, tmp_path: Path) -> None:
     assert stopped.value.folder == tmp_path
 
 
-def test_resuming_a_finished_run_changes_nothing_that_is_compared(tiny_recipe: Recipe, tmp_path: Path) -> None:
+def cut_off(folder: Path) -> None:
+    for file in folder.glob("checkpoints/step-*/shared.safetensors"):
+        file.write_bytes(file.read_bytes()[:-1])
+
+
+def cut_off_the_newest(folder: Path) -> None:
+    (checkpoint.names(folder)[-1] / "state.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda _: None, cut_off_the_newest, cut_off, lambda folder: shutil.rmtree(folder / "checkpoints")]
+)
+def test_a_finished_run_is_whole_whatever_its_checkpoints(
+    damage: Callable[[Path], None], tiny_table: dict[str, Any], tmp_path: Path
+) -> None:
+    recipe = with_method(tiny_table, "none", ema_decay=0.5)
+    before = quiet_train(recipe, tmp_path)
+    files = {name: (tmp_path / name).read_bytes() for name in COMPARED}
+    damage(tmp_path)
+
+    class Untrained(SilentReporter):
+        def step(self) -> None:
+            pytest.fail("a finished run must not be trained")
+
+    again = train(recipe, tmp_path, resume=True, reporter=Untrained())
+    assert {name: (tmp_path / name).read_bytes() for name in COMPARED} == files
+    assert (again.metrics, again.timing, again.summary) == (before.metrics, before.timing, before.summary)
+    weights = again.network.state_dict()
+    assert all(torch.equal(weights[name], value) for name, value in before.network.state_dict().items())
+
+
+@pytest.mark.parametrize("damage", [lambda _: None, cut_off_the_newest, cut_off])
+def test_a_finished_run_s_files_stay_until_they_are_replaced(
+    damage: Callable[[Path], None], tiny_recipe: Recipe, tmp_path: Path
+) -> None:
+    """A kill as soon as the resumed run has the folder must not cost a finished one its model."""
     quiet_train(tiny_recipe, tmp_path)
-    before = {name: (tmp_path / name).read_bytes() for name in COMPARED}
-    quiet_train(tiny_recipe, tmp_path, resume=True)
-    assert {name: (tmp_path / name).read_bytes() for name in COMPARED} == before
-    shutil.rmtree(tmp_path / "checkpoints")
-    with pytest.raises(ValueError, match="is finished, and its checkpoints are gone"):
+    files = {name: (tmp_path / name).read_bytes() for name in (*COMPARED, "report.html")}
+    damage(tmp_path)
+
+    class Killed(SilentReporter):
+        def start(self, *_: Any) -> None:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        train(tiny_recipe, tmp_path, resume=True, reporter=Killed())
+    assert {name: (tmp_path / name).read_bytes() for name in files} == files
+
+
+def test_a_finished_run_whose_files_do_not_agree_is_not_trained_anew(tiny_recipe: Recipe, tmp_path: Path) -> None:
+    quiet_train(tiny_recipe, tmp_path)
+    whole = (tmp_path / "result.json").read_text()
+    (tmp_path / "result.json").write_text(whole.replace('"final": ', '"final": 1'))
+    files = {name: (tmp_path / name).read_bytes() for name in COMPARED}
+    cut_off(tmp_path)
+    with pytest.raises(ValueError, match=r"all 2 checkpoints of .* are damaged: start the run anew with --overwrite"):
         quiet_train(tiny_recipe, tmp_path, resume=True)
+    shutil.rmtree(tmp_path / "checkpoints")
+    with pytest.raises(ValueError, match=r"is finished, but metrics.jsonl, result.json and .* do not agree"):
+        quiet_train(tiny_recipe, tmp_path, resume=True)
+    assert {name: (tmp_path / name).read_bytes() for name in COMPARED} == files
+
+
+def test_metrics_are_kept_once_and_an_edit_of_them_is_noticed(
+    tiny_table: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = with_method(tiny_table, "none", epochs=3, keep_checkpoints=3)
+    whole = quiet_train(recipe)
+    with pytest.raises(RunStopped):
+        train(recipe, tmp_path, reporter=Interrupting(5))
+    states = [(path / "state.json").read_text() for path in checkpoint.names(tmp_path)]
+    assert not any(str(line.train_loss) in state for line in whole.metrics for state in states)
+    metrics = tmp_path / "metrics.jsonl"
+    first, second = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text(first + second.replace("e", "E", 1))
+    assert quiet_train(recipe, tmp_path, resume=True).metrics == whole.metrics
+    assert capsys.readouterr().err.count("metrics.jsonl does not begin with the 2 lines") == 2
+    metrics.write_text(first.replace("e", "E", 1))
+    (tmp_path / "result.json").unlink()
+    with pytest.raises(ValueError, match=r"all 3 checkpoints of .* are damaged"):
+        quiet_train(recipe, tmp_path, resume=True)
+
+
+def test_lines_after_the_checkpoint_are_written_again(
+    tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between a line of metrics and the checkpoint that counts it, or in the midst of the line after."""
+    whole = quiet_train(tiny_recipe, tmp_path / "whole")
+
+    def kill(*_: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "prune", kill)  # just after the first
+        with pytest.raises(MemoryError):
+            quiet_train(tiny_recipe, tmp_path / "cut")
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "save", kill)
+        with pytest.raises(MemoryError):
+            quiet_train(tiny_recipe, tmp_path / "cut", resume=True)
+    for name in ("metrics.jsonl", "timing.jsonl"):
+        assert '"epoch": 2' in (tmp_path / "cut" / name).read_text()
+        with (tmp_path / "cut" / name).open("a") as file:
+            file.write('{"epoch": 3, "lr"')
+    assert quiet_train(tiny_recipe, tmp_path / "cut", resume=True).metrics == whole.metrics
+    for name in COMPARED:
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    timing = (tmp_path / "cut" / "timing.jsonl").read_text().splitlines()
+    assert [json.loads(line).get("epoch") for line in timing] == [None, 1, 2]
+
+
+def test_lost_times_do_not_keep_a_run_from_going_on(tiny_recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(RunStopped):
+        train(tiny_recipe, tmp_path, reporter=Interrupting(3))
+    (tmp_path / "timing.jsonl").write_text('{"epoch": 1}\n[[\n{"epoch": "x", "seconds": 1}\n')
+    result = quiet_train(tiny_recipe, tmp_path, resume=True)
+    assert [line.epoch for line in result.metrics] == [1, 2]
+    assert [line.epoch for line in result.timing] == [2]
+
+
+def test_a_folder_without_proof_of_a_run_is_left_alone(
+    tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a user's own recipe.toml, folders were once deleted for their names."""
+    for name in ("saligraft/__init__.py", "checkpoints/step-00000001/state.json", "model.safetensors"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "recipe.toml").write_text(dump_recipe(tiny_recipe))
+    before = contents(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    words = r"of a run, but checkpoints, model\.safetensors, recipe\.toml, saligraft: choose another$"
+    for options in ({}, {"resume": True}, {"overwrite": True}):
+        with pytest.raises(ValueError, match=words):
+            quiet_train(tiny_recipe, ".", **options)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("options", [{"resume": True}, {"overwrite": True}, {}])
+def test_a_run_killed_in_its_first_moments_may_be_begun_again(
+    options: dict[str, bool], tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(run_folder, "write_whole", written_then_killed)
+        with pytest.raises(MemoryError):
+            quiet_train(tiny_recipe, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+    quiet_train(tiny_recipe, tmp_path, **options)
+
+
+def written_then_killed(path: Path, text: str) -> None:
+    write_whole(path, text)
+    raise MemoryError
+
+
+def test_overwriting_deletes_a_run_and_nothing_of_the_user_s(tiny_table: dict[str, Any], tmp_path: Path) -> None:
+    tracked = with_method(tiny_table, "none", trackers=["tensorboard"])
+    quiet_train(tracked, tmp_path)
+    ours = {name for name in contents(tmp_path) if name.startswith(("saligraft/", "checkpoints/"))}
+    assert len(ours) > 8
+    mine = ("notes.txt", "saligraft/mine.py", "checkpoints/mine.pt", "checkpoints/step-00000002/why.txt")
+    for name in mine:
+        (tmp_path / name).write_text("mine")
+    quiet_train(with_method(tiny_table, "none", epochs=1), tmp_path, overwrite=True)
+    left = contents(tmp_path)
+    assert {name: left[name] for name in mine} == dict.fromkeys(mine, b"mine")
+    assert not any(name.startswith("saligraft/") for name in left.keys() - set(mine))
+    assert json.loads(left["metrics.jsonl"])["epoch"] == 1
 
 
 def test_only_the_same_recipe_is_resumed(tiny_table: dict[str, Any], tmp_path: Path) -> None:

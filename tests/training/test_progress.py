@@ -1,7 +1,9 @@
 """What a run shows."""
 
 import io
+import sys
 
+import pytest
 from rich.console import Console
 
 from saligraft.training.progress import BarReporter, PlainReporter, make_reporter
@@ -46,6 +48,31 @@ def test_a_resumed_run_says_where_it_goes_on() -> None:
     reporter.step()
     reporter.note("a note")
     assert stream.getvalue() == "a run: 10 epochs, 30 batches, going on after batch 5 in epoch 2\na note\n"
+
+
+class Gone(io.StringIO):
+    """A terminal that was closed, or a pipe that nobody reads any more."""
+
+    def write(self, text: str) -> int:
+        raise OSError(5, text)
+
+    def isatty(self) -> bool:
+        return self.name == "terminal"
+
+
+@pytest.mark.parametrize(("name", "kind"), [("terminal", BarReporter), ("pipe", PlainReporter)])
+def test_a_run_goes_on_though_nobody_reads(name: str, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Gone()
+    stream.name = name
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", stream)
+    reporter = make_reporter()
+    assert isinstance(reporter, kind)
+    reporter.start("a run", 10, 30)
+    reporter.step()
+    reporter.note("a note")
+    reporter.epoch(METRICS, TIMING)
+    reporter.close()
 
 
 def test_a_pipe_gets_plain_lines() -> None:

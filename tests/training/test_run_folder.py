@@ -3,19 +3,24 @@
 import json
 import os
 import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from saligraft.data import whole_files
+from saligraft.reports.page import write_page
+from saligraft.training import run_folder
 from saligraft.training.recipe import Recipe
 from saligraft.training.recipe_file import load_recipe
 from saligraft.training.results import EpochMetrics, EpochTiming
-from saligraft.training.run_folder import RunFolder, load_weights
+from saligraft.training.run_folder import History, RunFolder, load_weights
 
 METRICS = EpochMetrics(1, 0.1, 1.5, 1.25, 40.0, 10.0)
 TIMING = EpochTiming(1, 2.0, 50.0, 0.5, 1.9)
+CPU = torch.device("cpu")
 
 
 def test_a_folder_holds_what_was_written(tmp_path: Path) -> None:
@@ -41,53 +46,234 @@ def test_a_folder_holds_what_was_written(tmp_path: Path) -> None:
     assert torch.equal(other.weight, network.weight)
 
 
-def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"is not empty: .*--overwrite"):
+def started(path: Path, recipe: Recipe | None = None) -> RunFolder:
+    folder = RunFolder.plan(path)
+    folder.start(recipe or Recipe(), CPU, processes=1)
+    return folder
+
+
+def names(folder: Path) -> set[str]:
+    return {str(file.relative_to(folder)) for file in folder.rglob("*") if not file.is_dir()}
+
+
+@pytest.mark.parametrize("options", [{}, {"resume": True}, {"overwrite": True}])
+@pytest.mark.parametrize(
+    "file", ["notes.txt", "recipe.toml", "model.safetensors", "checkpoints/mine.pt", "saligraft/mine.py", "run.json"]
+)
+def test_a_folder_that_no_run_made_is_refused_with_what_it_holds(
+    file: str, options: dict[str, bool], tmp_path: Path
+) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text('{"format": "mine", "run": "1", "files": []}')
+    with pytest.raises(
+        ValueError, match=f"is not empty and has no valid run.json of a run, but {Path(file).parts[0]}: choose another$"
+    ):
+        RunFolder.plan(tmp_path, **options)
+    assert names(tmp_path) == {file}
+
+
+def test_of_many_names_some_are_listed(tmp_path: Path) -> None:
+    for name in "hgfedcba":
+        (tmp_path / name).touch()
+    with pytest.raises(
+        ValueError, match=r"has no valid run\.json of a run, but a, b, c, d, e and 3 more: choose another$"
+    ):
         RunFolder.plan(tmp_path)
-    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_a_foreign_folder_is_not_taken_for_a_run_to_resume(tmp_path: Path) -> None:
-    """Its checkpoints folder, of whatever program, would be deleted."""
-    mine = tmp_path / "checkpoints" / "mine.pt"
-    mine.parent.mkdir()
-    mine.touch()
-    with pytest.raises(ValueError, match="is not empty"):
-        RunFolder.plan(tmp_path, resume=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
-    assert mine.exists()
+def test_a_run_is_refused_unless_it_is_to_be_overwritten_or_resumed(tmp_path: Path) -> None:
+    started(tmp_path).close()
+    with pytest.raises(ValueError, match=r"is not empty: .*--overwrite.* or go on with its run \(--resume\)$"):
+        RunFolder.plan(tmp_path)
+    for options in ({"resume": True}, {"overwrite": True}):
+        RunFolder.plan(tmp_path, **options).close()
+    with pytest.raises(ValueError, match="either overwritten or resumed"):
+        RunFolder.plan(tmp_path, overwrite=True, resume=True)
 
 
-def test_a_run_killed_before_its_recipe_was_written_may_be_resumed(tmp_path: Path) -> None:
-    for name in ("timing.jsonl", ".recipe.toml.partial"):
-        (tmp_path / name).write_text("half")
-    RunFolder.plan(tmp_path, resume=True).close()
+@pytest.mark.parametrize(
+    "damage", ["", "[", "[" * 200_000, "3", '"x"', '{"format": "saligraft run 1", "run": "../..", "files": []}']
+)
+def test_a_damaged_marker_proves_nothing(damage: str, tmp_path: Path) -> None:
+    started(tmp_path).close()
+    (tmp_path / "run.json").write_text(damage)
+    with pytest.raises(
+        ValueError, match=r"has no valid run\.json of a run, but recipe\.toml, run\.json, timing\.jsonl"
+    ):
+        RunFolder.plan(tmp_path, overwrite=True)
+
+
+def test_a_run_has_an_id_of_its_own(tmp_path: Path) -> None:
+    folder = started(tmp_path)
+    ids = [json.loads((tmp_path / "run.json").read_text())["run"]]
+    folder.start(Recipe(), CPU, processes=1)
+    ids.append(json.loads((tmp_path / "run.json").read_text())["run"])
+    assert len({*ids}) == 2
+    assert all(len(each) == 32 for each in ids)
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("writes", [1, 2, 3])
+def test_a_run_killed_in_its_first_moments_may_be_started_again(
+    writes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def killed(path: Path, text: str) -> None:
+        if len(done) == writes:
+            raise Killed
+        whole_files.write_whole(path, text)
+        done.append(path.name)
+
+    folder = RunFolder.plan(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(run_folder, "write_whole", killed)
+        with pytest.raises(Killed):
+            folder.start(Recipe(), CPU, processes=1)
+    folder.close()
+    assert done == ["run.json", "recipe.toml", "run.json"][:writes]
+    folder = RunFolder.plan(tmp_path, resume=writes > 1)
+    folder.start(Recipe(), CPU, processes=1)
+    assert names(tmp_path) - {".lock"} == {"run.json", "recipe.toml", "timing.jsonl"}
+
+
+def test_what_a_user_puts_beside_a_mere_marker_is_the_user_s(tmp_path: Path) -> None:
+    """Names are a run's once its recipe stands there."""
+    (tmp_path / "run.json").write_text(json.dumps({"format": "saligraft run 1", "run": "0" * 32, "files": []}))
+    RunFolder.plan(tmp_path).close()
+    mine = {"model.safetensors", "recipe.toml", "checkpoints/step-00000001/state.json"}
+    for name in mine:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    for options in ({"resume": True}, {"overwrite": True}):
+        folder = RunFolder.plan(tmp_path, **options)
+        with pytest.raises(ValueError, match=r"holds recipe\.toml, model\.safetensors, of no run: choose another"):
+            folder.start(Recipe(), CPU, processes=1)
+        folder.close()
+    assert names(tmp_path) == mine | {"run.json"}
+    assert {(tmp_path / name).read_text() for name in mine} == {"mine"}
 
 
 def test_overwriting_removes_checkpoints_before_their_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a kill between the two would leave a later run of another recipe to find them."""
-    folder = RunFolder.plan(tmp_path)
-    folder.start(Recipe(), torch.device("cpu"), processes=1)
-    (tmp_path / "checkpoints").mkdir()
+    folder = started(tmp_path)
+    state = tmp_path / "checkpoints" / "step-00000001" / "state.json"
+    state.parent.mkdir(parents=True)
+    state.touch()
+    unlink = Path.unlink
 
-    def kill(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+    def kill(path: Path, missing_ok: bool = False) -> None:
+        if path.name == "recipe.toml":
+            raise Killed
+        unlink(path, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", kill)
-    with pytest.raises(KeyboardInterrupt):
-        folder.start(Recipe(seed=1), torch.device("cpu"), processes=1)
+    with pytest.raises(Killed):
+        folder.start(Recipe(seed=1), CPU, processes=1)
     monkeypatch.undo()
     assert not (tmp_path / "checkpoints").exists()
     assert load_recipe(tmp_path / "recipe.toml") == Recipe()
 
 
+def test_overwriting_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
+    folder = started(tmp_path)
+    folder.add_epoch(METRICS, TIMING)
+    folder.finish({}, nn.Linear(2, 2))
+    with folder.owning_new_files():
+        for name in ("saligraft/7/hparams.yml", "saligraft/events.1"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).touch()
+    folder.close()
+    mine = {"notes.txt", "saligraft/mine.py", "checkpoints/mine.pt", "wandb/run.log"}
+    for name in mine:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    before = names(tmp_path)
+    folder = RunFolder.plan(tmp_path, overwrite=True)
+    assert names(tmp_path) - {".lock"} == before  # until the new run starts
+    folder.start(Recipe(), CPU, processes=1)
+    folder.close()
+    assert names(tmp_path) == mine | {"run.json", "recipe.toml", "timing.jsonl"}
+    assert not (tmp_path / "saligraft" / "7").exists()
+
+
+def test_a_marker_reaches_no_further_than_its_folder(tmp_path: Path) -> None:
+    """Be it from elsewhere, or a folder that the user has since replaced by a link."""
+    folder = started(tmp_path / "run")
+    outside = [tmp_path / "a.txt", tmp_path / "linked" / "b.txt", tmp_path / "run" / "full" / "c.txt"]
+    for file in outside:
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    (tmp_path / "run" / "link").symlink_to(tmp_path / "linked")
+    files = ["../a.txt", str(tmp_path / "a.txt"), "link/b.txt", "full", "", ".", ".."]
+    assert folder.marker is not None
+    (tmp_path / "run" / "run.json").write_text(json.dumps({**folder.marker, "files": files}))
+    folder.close()
+    folder = RunFolder.plan(tmp_path / "run", overwrite=True)
+    folder.remove()
+    assert all(file.exists() for file in outside)
+
+
+def start(folder: RunFolder) -> None:
+    folder.start(Recipe(), CPU, processes=1)
+
+
+def finish(folder: RunFolder) -> None:
+    folder.finish({"seed": 1}, nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("file", "act", "written"),
+    [
+        ("run.json", start, []),
+        ("recipe.toml", start, []),
+        ("timing.jsonl", start, ["recipe.toml"]),
+        ("timing.jsonl", lambda folder: folder.go_on(History([METRICS], [TIMING]), CPU, processes=1), []),
+        ("metrics.jsonl", lambda folder: folder.go_on(History([METRICS], [TIMING]), CPU, processes=1), []),
+        ("metrics.jsonl", lambda folder: folder.add_epoch(METRICS, TIMING), []),
+        ("model.safetensors", finish, []),
+        ("result.json", finish, ["model.safetensors"]),
+        ("report.html", lambda folder: write_page(folder.path / "report.html", "<p>"), []),
+    ],
+)
+def test_a_full_disk_names_the_file_and_leaves_nothing_half_written(
+    file: str,
+    act: Callable[[RunFolder], object],
+    written: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(handle: int) -> None:
+        if Path(f"/proc/self/fd/{handle}").resolve().name == file:
+            raise OSError(28, "No space left on device")
+
+    folder = RunFolder.plan(tmp_path)
+    if act is not start:
+        start(folder)
+    before = names(tmp_path) | set(written) | ({"run.json"} if file != "run.json" else set())
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match=rf"^{tmp_path / file} could not be written: No space left on device$"):
+            act(folder)
+    assert names(tmp_path) == before
+    assert not list(tmp_path.rglob("*.partial"))
+    folder.close()
+    folder = RunFolder.plan(tmp_path, resume=True)
+    start(folder)
+    folder.add_epoch(METRICS, TIMING)
+
+
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="the system has no limit on file sizes")
-def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
+def test_a_disk_that_fills_in_the_middle_of_a_file_leaves_no_part_of_it(tmp_path: Path) -> None:
     folder = RunFolder.plan(tmp_path)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50, before[1]))
     try:
+        with pytest.raises(OSError, match=r"run\.json could not be written: .*too large"):
+            folder.start(Recipe(), CPU, processes=1)
         with pytest.raises(OSError, match=r"model\.safetensors could not be written: .*too large"):
             folder.finish({}, nn.Linear(64, 64))
         with pytest.raises(OSError, match=r"metrics\.jsonl could not be written: .*too large"):
@@ -95,17 +281,7 @@ def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     folder.close()
-    assert {path.name for path in tmp_path.iterdir()} == {"metrics.jsonl"}
-
-
-def test_overwriting_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
-    for name in ("notes.txt", "metrics.jsonl", "result.json"):
-        (tmp_path / name).write_text("old")
-    folder = RunFolder.plan(tmp_path, overwrite=True)
-    assert (tmp_path / "result.json").read_text() == "old"  # until the new run starts
-    folder.start(Recipe(), torch.device("cpu"), processes=1)
-    folder.close()
-    assert {file.name for file in tmp_path.iterdir()} == {"notes.txt", "recipe.toml", "timing.jsonl"}
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_all_files_have_the_permissions_of_the_umask(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from saligraft.training import run_lock
 from saligraft.training.run_lock import RunLock
 
 HOLD = "import sys, time; from pathlib import Path; from saligraft.training.run_lock import RunLock; "
@@ -52,3 +54,31 @@ def test_a_worker_that_outlives_a_killed_holder_holds_nothing(tmp_path: Path) ->
             RunLock(tmp_path).release()
         finally:
             os.kill(worker, signal.SIGKILL)
+
+
+def link(path: Path) -> None:
+    path.with_name("mine").write_text("mine")
+    path.symlink_to(path.with_name("mine"))
+
+
+@pytest.mark.parametrize("place", [link, Path.mkdir, os.mkfifo, lambda path: path.write_text("mine")])
+def test_what_is_no_lock_is_refused_and_left_alone(place: Callable[[Path], object], tmp_path: Path) -> None:
+    """Through a link, a file elsewhere would be emptied and given a process id."""
+    place(tmp_path / ".lock")
+    before = {path.name: path.lstat() for path in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match=r"\.lock must be the lock of a run, got (a link or no|another) file"):
+        RunLock(tmp_path)
+    assert {path.name: path.lstat() for path in tmp_path.iterdir()} == before
+
+
+def test_a_full_disk_names_the_lock_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    for name in ("pwrite", "open"):
+        with monkeypatch.context() as patched:
+            patched.setattr(run_lock.os, name, full)
+            with pytest.raises(OSError, match=r"a/b/\.lock could not be written: No space left on device$"):
+                RunLock(tmp_path / "a" / "b")
+        assert list(tmp_path.iterdir()) == []
+    RunLock(tmp_path / "a" / "b").release()

@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from saligraft.training.stopping import SIGNALS, RunStopped, listening
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_a_signal_is_noted_and_counts_as_shells_do(number: signal.Signals, code: int) -> None:
     before = [signal.getsignal(each) for each in SIGNALS]
     with listening() as request:
@@ -26,6 +26,18 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    """As SIGHUP under nohup, where a run is to outlive its terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with listening() as request:
+            signal.raise_signal(signal.SIGHUP)
+            assert request.number == 0
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_other_threads_leave_signals_alone() -> None:

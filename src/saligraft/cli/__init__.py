@@ -20,6 +20,7 @@ from saligraft.cli.evaluate import evaluate
 from saligraft.cli.list import list_choices
 from saligraft.cli.show import show
 from saligraft.cli.train import train
+from saligraft.streams import unbreakable
 
 TRACEBACK_VARIABLE = "SALIGRAFT_TRACEBACK"
 INTERRUPTED = 130  # 128 + SIGINT, as shells count it
@@ -102,7 +103,7 @@ _shown_by_python = warnings.showwarning
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, 2 after a user's mistake, 130 after Ctrl-C, 143 after SIGTERM.
+    """Run one command and return its exit code: 0, 2 after a user's mistake, 128 plus the number of a signal.
 
     With the environment variable SALIGRAFT_TRACEBACK set, a mistake shows its traceback too.
     """
@@ -131,5 +132,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """Entry point of the `saligraft` script."""
+    sys.stderr = unbreakable(sys.stderr)
     warnings.showwarning = _show_warning
     sys.exit(run())

@@ -70,7 +70,7 @@ def train(
 
     The folder holds recipe.toml (complete, can be trained again), metrics.jsonl, result.json, timing.jsonl,
     model.safetensors, report.html and checkpoints/. The same recipe and seed give the same numbers, bit for bit, on the
-    same machine and thread count, however often the run was killed and resumed. Ctrl-C and SIGTERM save a checkpoint.
+    same machine and thread count, however often the run was killed and resumed. Ctrl-C, SIGTERM and SIGHUP save one.
 
     Examples:
 

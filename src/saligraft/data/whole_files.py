@@ -1,17 +1,44 @@
 """Files that are whole or not there at all, whenever the power goes: written aside, synced, renamed."""
 
+import errno
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
     """Replace the file by this text; a reader, or a kill at any moment, finds the old text or the new."""
-    aside = path.with_name(f".{path.name}.partial")
-    with aside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    rename_whole(aside, path)
+    with written_aside(path) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """A name to write to in the block, which then becomes `path`; after an error, which names `path`, nothing stays.
+
+    It stands in a folder of its own, since safetensors, too, writes to a temporary name beside its file.
+    """
+    work = path.with_name(f".{path.name}.partial")
+    with naming(path):
+        shutil.rmtree(work, ignore_errors=True)  # left by a kill
+        try:
+            work.mkdir()
+            yield work / path.name
+            sync(work / path.name)
+            rename_whole(work / path.name, path)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an error of writing, such as a full disk's, say in one line which file it struck."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"{path} could not be written: {error.strerror or error}") from error
 
 
 def rename_whole(aside: Path, path: Path) -> None:
@@ -23,8 +50,13 @@ def rename_whole(aside: Path, path: Path) -> None:
 
 def sync(path: Path) -> None:
     """Wait until a file's content, or a folder's list of names, is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    is_folder = path.is_dir()
+    handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)  # Windows syncs only what it may write
     try:
         os.fsync(handle)
+    except OSError as error:
+        # Some network file systems do not sync folders; there is nothing more that one can do for their names.
+        if not (is_folder and error.errno in (errno.EINVAL, errno.EBADF)):
+            raise
     finally:
         os.close(handle)

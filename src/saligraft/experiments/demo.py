@@ -5,7 +5,6 @@ not equal compute: the table says what each costs, and where time is left, plain
 Saliency Grafting's time. Trainings run side by side, one on each core, and their cost is measured in CPU time.
 """
 
-import shutil
 import time
 import tomllib
 from collections import deque
@@ -20,7 +19,7 @@ from saligraft.experiments.demo_pool import single_threaded_workers, worker_coun
 from saligraft.experiments.demo_progress import TrainingBars
 from saligraft.training import EpochTiming, Recipe, SilentReporter, load_recipe, train
 from saligraft.training.accelerator import only_cpu
-from saligraft.training.run_folder import RECIPE, REPORT
+from saligraft.training.run_folder import RECIPE, REPORT, read_marker, remove_run
 
 PLAIN, GRAFTING = "none", "saliency-grafting"
 EQUAL_TIME = "none-equal-time"
@@ -255,7 +254,7 @@ def warmup_epochs(epochs: int) -> int:
 def prepare_folder(out: Path, *, overwrite: bool) -> None:
     """Take an empty folder, an unfinished demo, or with `overwrite` a finished one; remove what it holds of a demo.
 
-    Any other folder with something in it is refused. Only folders of the demo's own runs are removed.
+    Any other folder with something in it is refused. Only files of the demo's own runs are removed.
     """
     if out.exists() and not out.is_dir():
         raise ValueError(f"out must be a folder, got the file {out}")
@@ -268,7 +267,7 @@ def prepare_folder(out: Path, *, overwrite: bool) -> None:
         raise ValueError(f"{out} already holds a demo; give --overwrite to replace it, or another --out")
     (out / REPORT).unlink(missing_ok=True)
     for folder in runs:
-        shutil.rmtree(folder)
+        remove_run(folder)
 
 
 def _is_of_a_demo(folder: Path) -> bool:
@@ -276,7 +275,7 @@ def _is_of_a_demo(folder: Path) -> bool:
         recipe = tomllib.loads((folder / RECIPE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return str(recipe.get("title", "")).startswith(TITLE)
+    return read_marker(folder) is not None and str(recipe.get("title", "")).startswith(TITLE)
 
 
 def train_arm(out: Path, settings: DemoSettings, arm: str, seed: int, epochs: int) -> ArmRun:
@@ -284,7 +283,8 @@ def train_arm(out: Path, settings: DemoSettings, arm: str, seed: int, epochs: in
     began = time.monotonic()
     method = PLAIN if arm == EQUAL_TIME else arm
     folder = run_folder(out, arm, seed)
-    result = train(demo_recipe(settings, method, seed, epochs), out=folder, reporter=SilentReporter())
+    recipe = demo_recipe(settings, method, seed, epochs)
+    result = train(recipe, out=folder, overwrite=True, reporter=SilentReporter())
     mixing = result.timing[warmup_epochs(epochs) :]
     error = result.summary["top1_error"]
     return ArmRun(

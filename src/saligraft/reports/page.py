@@ -13,6 +13,7 @@ from torch import Tensor
 
 import saligraft as sg
 from saligraft.data import Split
+from saligraft.data.whole_files import write_whole
 from saligraft.reports import tiles
 from saligraft.reports.gallery import GalleryRow, gallery_html, label_html, picture_html
 
@@ -48,7 +49,7 @@ def page_html(title: str, lead: str, sections: Sequence[Section], *, kicker: str
 def write_page(path: Path, html: str) -> Path:
     """Write the page, with the folders it needs, and give back where it is."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(html, encoding="utf-8")
+    write_whole(path, html)
     return path
 
 

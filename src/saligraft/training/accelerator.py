@@ -1,20 +1,21 @@
 """Devices, precision, processes and trackers, all through Hugging Face Accelerate."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.tracking import get_available_trackers
-from accelerate.utils import DistributedDataParallelKwargs, gather_object
+from accelerate.utils import DistributedDataParallelKwargs, broadcast_object_list, gather_object
 from torch import nn
 
 from saligraft.training.recipe import Recipe
 
 PROJECT = "saligraft"  # what trackers file a run under; of those that write files also the folder's name
+Decision = TypeVar("Decision")
 ACCELERATE_PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
@@ -75,6 +76,17 @@ def told_to_all(accelerator: Accelerator) -> Iterator[None]:
             found = ToldElsewhereError(messages[teller])
     if found is not None:
         raise found
+
+
+def decided_by_first(accelerator: Accelerator, decide: Callable[[], Decision]) -> Decision:
+    """What the first process decides, in all; its mistake is one in all."""
+    decision: list[Any] = [None]
+    with told_to_all(accelerator):
+        if accelerator.is_main_process:
+            decision = [decide()]
+    if accelerator.num_processes > 1:
+        broadcast_object_list(decision)
+    return cast(Decision, decision[0])
 
 
 def sum_over_processes(accelerator: Accelerator, values: Sequence[float]) -> list[float]:

@@ -7,7 +7,7 @@ It is written aside, synced and renamed, so that a kill leaves the one before it
 
 import hashlib
 import json
-import shutil
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,17 +16,22 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import gather_object
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from saligraft.data.whole_files import rename_whole, sync, write_whole
-from saligraft.training.accelerator import ToldElsewhereError, told_to_all
+from saligraft.data.whole_files import rename_whole, sync
+from saligraft.streams import unbreakable
+from saligraft.training.accelerator import ToldElsewhereError, decided_by_first
 
 CHECKPOINTS, STATE, SHARED = "checkpoints", "state.json", "shared.safetensors"
-FORMAT = 1
+FORMAT = 2
 SEAL = "checksum"  # of all else in state.json
+PARTIAL, OLD = ".partial", ".old"  # endings of a checkpoint's hidden name, before it has its own and after
+STEP = re.compile(r"step-[0-9]{8,}")
+# The last is the name under which safetensors begins a file.
+OWN_FILE = re.compile(r"state\.json|shared\.safetensors|rank-[0-9]+\.safetensors|\.tmp[0-9A-Za-z]{6}")
 
 Tensors = Mapping[str, Tensor]
 
@@ -50,12 +55,12 @@ def save(
 ) -> Path:
     """Write a checkpoint from all processes together, `shared` by the first; an OSError in one is one in all."""
     final = folder / CHECKPOINTS / f"step-{step:08d}"
-    aside = final.with_name(f".{final.name}.partial")
+    aside = final.with_name(f".{final.name}{PARTIAL}")
     first = accelerator.is_main_process
     with _told_to_all(accelerator, final):
         if first:
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir(parents=True)
+            _remove(aside, final)  # left by a kill
+            aside.mkdir(parents=True, exist_ok=True)
     sums: dict[str, str] = {}
     with _told_to_all(accelerator, final, cleaning=aside):
         name = _rank_file(accelerator.process_index)
@@ -66,25 +71,26 @@ def save(
         sums = {name: total for part in gather_object([sums]) for name, total in part.items()}
     with _told_to_all(accelerator, final, cleaning=aside):
         if first:
-            write_whole(aside / STATE, _sealed({"format": FORMAT, "files": sums, **state}))
+            (aside / STATE).write_text(_sealed({"format": FORMAT, "files": sums, **state}), encoding="utf-8")
+            sync(aside / STATE)
             sync(aside)
             _discard(final)  # a step that was taken again from an older checkpoint
+            _take_along(final, aside)
             rename_whole(aside, final)
     return final
 
 
-def latest(folder: Path, accelerator: Accelerator, warn: Callable[[str], None] | None = None) -> Checkpoint | None:
+def latest(
+    folder: Path,
+    accelerator: Accelerator,
+    warn: Callable[[str], None] | None = None,
+    check: Callable[[Mapping[str, Any]], object] = lambda _: None,
+) -> Checkpoint | None:
     """The newest checkpoint that is whole; damaged ones are passed over with a warning. None where there never was any.
 
-    The first process decides for all.
+    A state that `check` raises a ValueError for counts as damaged. The first process decides for all.
     """
-    newest: list[Checkpoint | None] = [None]
-    with told_to_all(accelerator):
-        if accelerator.is_main_process:
-            newest = [_newest_whole(folder, warn or _warn)]
-    if accelerator.num_processes > 1:
-        broadcast_object_list(newest)
-    return newest[0]
+    return decided_by_first(accelerator, lambda: _newest_whole(folder, warn or _warn, check))
 
 
 def prune(folder: Path, keep: int, newest: Path) -> None:
@@ -97,16 +103,28 @@ def prune(folder: Path, keep: int, newest: Path) -> None:
     for path in found:
         if path not in kept:
             _discard(path)
-    for leftover in (folder / CHECKPOINTS).glob(".step-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
+    _clean(folder)
 
 
-def _newest_whole(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+def remove_all(folder: Path) -> None:
+    """Delete every checkpoint of a run, and what a kill left of one."""
+    for path in names(folder):
+        _discard(path)
+    _clean(folder)
+    with suppress(OSError):  # not there, or not empty: what else is in it is the user's
+        (folder / CHECKPOINTS).rmdir()
+
+
+def _newest_whole(
+    folder: Path, warn: Callable[[str], None], check: Callable[[Mapping[str, Any]], object]
+) -> Checkpoint | None:
     _name_whole_partials(folder)
     found = names(folder)
     for path in reversed(found):
         try:
-            return Checkpoint(path=path, state=_verified(path))
+            state = _verified(path)
+            check(state)
+            return Checkpoint(path=path, state=state)
         except ValueError as error:
             warn(f"checkpoint {path} is damaged and passed over: {error}")
     if found:
@@ -116,11 +134,11 @@ def _newest_whole(folder: Path, warn: Callable[[str], None]) -> Checkpoint | Non
 
 def _name_whole_partials(folder: Path) -> None:
     """Finish the renaming of a checkpoint after a kill that fell between it and the removal of what it replaces."""
-    for aside in (folder / CHECKPOINTS).glob(".step-*.partial"):
-        final = aside.with_name(aside.name.removeprefix(".").removesuffix(".partial"))
+    for aside, final in _hidden(folder, PARTIAL):
         with suppress(ValueError):
             _verified(aside)
-            if not final.exists():
+            if not _own_files(final):
+                _take_along(final, aside)
                 rename_whole(aside, final)
 
 
@@ -134,7 +152,15 @@ def _verified(path: Path) -> dict[str, Any]:
         if _sealed({name: value for name, value in state.items() if name != SEAL}) != text:
             raise ValueError(f"{STATE} does not have its own checksum")
         sums: dict[str, str] = dict(state["files"])
-    except (OSError, KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (
+        OSError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        json.JSONDecodeError,
+        UnicodeDecodeError,
+    ) as error:
         raise ValueError(f"{STATE} cannot be read ({type(error).__name__})") from error
     for name, expected in sums.items():
         try:
@@ -174,12 +200,12 @@ def _told_to_all(accelerator: Accelerator, final: Path, cleaning: Path | None = 
     try:
         yield
     except OSError as error:
-        failure = error.strerror or str(error)
+        failure = error.strerror or getattr(error.__cause__, "strerror", None) or str(error)
     failures = gather_object([failure]) if accelerator.num_processes > 1 else [failure]
     reason = next((each for each in failures if each), None)
     if reason is not None:
         if cleaning is not None and accelerator.is_main_process:
-            shutil.rmtree(cleaning, ignore_errors=True)
+            _remove(cleaning, final)
         good = [path.name for path in names(final.parent.parent)]
         last = f"the last good one is {good[-1]}" if good else "there is none before it"
         message = f"checkpoint {final} could not be written: {reason}; {last}"
@@ -188,22 +214,57 @@ def _told_to_all(accelerator: Accelerator, final: Path, cleaning: Path | None = 
 
 def names(folder: Path) -> list[Path]:
     """The checkpoints of a run folder, whole or damaged, oldest first."""
-    steps = {path: path.name.removeprefix("step-") for path in (folder / CHECKPOINTS).glob("step-*")}
-    return sorted((path for path, step in steps.items() if step.isdecimal()), key=lambda path: int(steps[path]))
+    paths = (path for path in (folder / CHECKPOINTS).glob("step-*") if STEP.fullmatch(path.name) and _own_files(path))
+    return sorted(paths, key=lambda path: int(path.name.removeprefix("step-")))
 
 
 def _rank_file(rank: int) -> str:
     return f"rank-{rank}.safetensors"
 
 
+def _own_files(path: Path) -> list[Path]:
+    """What this module wrote into a checkpoint's folder; anything else there is the user's."""
+    return [file for file in path.glob("*") if OWN_FILE.fullmatch(file.name)]
+
+
 def _discard(path: Path) -> None:
     """Delete a checkpoint; it loses its name first, lest a kill leave half of it under that name."""
-    if path.exists():
-        hidden = path.with_name(f".{path.name}.old")
-        shutil.rmtree(hidden, ignore_errors=True)
-        path.rename(hidden)
-        shutil.rmtree(hidden, ignore_errors=True)
+    if path.is_dir() and not path.is_symlink():
+        hidden = path.with_name(f".{path.name}{OLD}")
+        _remove(hidden, path)  # left by a kill
+        _remove(path.rename(hidden), path)
+
+
+def _remove(hidden: Path, path: Path) -> None:
+    """Delete a checkpoint that has no name yet or no longer one; what a user put into it is put back in its place."""
+    for file in _own_files(hidden):
+        file.unlink()
+    with suppress(OSError):
+        hidden.rmdir()
+    if hidden.exists() and not path.exists():
+        hidden.rename(path)
+
+
+def _take_along(path: Path, aside: Path) -> None:
+    """Move what a user put into a checkpoint to the one that is to take its place."""
+    if path.is_dir() and not path.is_symlink():
+        for file in path.iterdir():
+            file.rename(aside / file.name)
+        path.rmdir()
+
+
+def _clean(folder: Path) -> None:
+    """Delete what kills left of checkpoints."""
+    for hidden, path in [*_hidden(folder, OLD), *_hidden(folder, PARTIAL)]:
+        _remove(hidden, path)
+
+
+def _hidden(folder: Path, ending: str) -> list[tuple[Path, Path]]:
+    """Checkpoints that have no name yet, or no longer one, and that name."""
+    paths = (folder / CHECKPOINTS).glob(f".step-*{ending}")
+    pairs = [(path, path.with_name(path.name.removeprefix(".").removesuffix(ending))) for path in paths]
+    return [(path, final) for path, final in pairs if STEP.fullmatch(final.name)]
 
 
 def _warn(message: str) -> None:
-    print(f"saligraft: warning: {message}", file=sys.stderr, flush=True)
+    print(f"saligraft: warning: {message}", file=unbreakable(sys.stderr), flush=True)

@@ -7,9 +7,10 @@ depend on what ran before it, nor on how often the run was stopped.
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,6 +19,7 @@ from saligraft.training import checkpoint
 from saligraft.training.accelerator import (
     ToldElsewhereError,
     average_buffers,
+    decided_by_first,
     make_accelerator,
     start_trackers,
     told_to_all,
@@ -27,7 +29,7 @@ from saligraft.training.evaluate import evaluate
 from saligraft.training.progress import Reporter, SilentReporter, make_reporter
 from saligraft.training.recipe import Recipe
 from saligraft.training.results import EpochMetrics, EpochTiming, Result, Scores, summarize
-from saligraft.training.run_folder import RunFolder
+from saligraft.training.run_folder import History, RunFolder, load_weights, read_finished, read_history
 from saligraft.training.run_gallery import pictures
 from saligraft.training.run_state import Position, capture, differences, restore
 from saligraft.training.session import Session, prepare
@@ -52,7 +54,7 @@ def train(
     A folder that holds anything is refused unless asked to `overwrite` it, or to `resume` the run that stands there,
     which then ends with the same files, bit for bit, as if it had never been stopped; where nothing stands yet,
     `resume` begins. `reporter` shows the progress: a bar or plain lines by default, `SilentReporter()` for none.
-    SIGTERM and Ctrl-C save a checkpoint and raise `RunStopped`.
+    SIGTERM, SIGHUP and Ctrl-C save a checkpoint and raise `RunStopped`.
     """
     if out is None and (recipe.training.trackers or resume):
         what = "training.trackers need" if recipe.training.trackers else "resume needs"
@@ -85,16 +87,11 @@ class Run:
     request: StopRequest
 
     def begin(self, *, resume: bool) -> None:
-        """Stand at the start, or where the newest whole checkpoint of the folder was taken."""
+        """Stand at the start, where the newest whole checkpoint was taken, or at the end of a finished run."""
         recipe, accelerator = self.session.recipe, self.session.accelerator
         self.position = Position()
         self.saved: tuple[int, int] | None = None  # epoch and batch of the newest checkpoint
-        found = None
-        if resume and self.path is not None:
-            with told_to_all(accelerator):
-                if self.folder is not None and self.folder.holds_run(recipe):
-                    self.folder.check_resumable()
-            found = checkpoint.latest(self.path, accelerator)
+        found, history = self._newest(self.path) if resume and self.path is not None else (None, None)
         if found is not None:
             with told_to_all(accelerator):
                 changed = differences(self.session, found)
@@ -102,19 +99,48 @@ class Run:
                 self.reporter.note(f"resumed under other conditions, so the last digits may differ: {difference}")
             self.position = restore(self.session, found)
             self.saved = (self.position.epoch, self.position.batch)
-        if self.folder is None:
-            return
-        place = (accelerator.device, accelerator.num_processes)
-        if found is None:
-            self.folder.start(recipe, *place)
-        else:
-            self.folder.go_on(self.position.metrics, self.position.timing, *place)
+        if history is not None and self.path is not None:
+            self._take_up(history, self.path)
+        with told_to_all(accelerator):
+            if self.folder is not None:
+                place = (accelerator.device, accelerator.num_processes)
+                if history is None:
+                    self.folder.start(recipe, *place)
+                else:
+                    self.folder.go_on(history, *place)
+
+    def _newest(self, path: Path) -> tuple[checkpoint.Checkpoint | None, History | None]:
+        """The newest whole checkpoint, and the epochs before it; of a finished run all epochs."""
+        recipe, accelerator = self.session.recipe, self.session.accelerator
+
+        def history(state: Mapping[str, Any]) -> History:
+            return read_history(path, state["epoch"], state["metrics"])
+
+        finished = decided_by_first(accelerator, lambda: read_finished(path, recipe))
+        try:
+            found = checkpoint.latest(path, accelerator, check=history)
+        except ValueError:  # all are damaged
+            if finished is None:
+                raise
+            found = None
+        if found is None or finished is not None:
+            return found, finished
+        return found, decided_by_first(accelerator, lambda: history(found.state))
+
+    def _take_up(self, history: History, path: Path) -> None:
+        """Have the epochs behind the run; a finished one may have more than its newest whole checkpoint."""
+        if len(history.metrics) > self.position.epoch:
+            with told_to_all(self.session.accelerator):
+                load_weights(path, self.session.tested_network)
+            self.position = Position(epoch=len(history.metrics))
+        self.position.metrics, self.position.timing = history
 
     def epochs(self) -> None:
         """Train and test until the last epoch is done."""
         session, position = self.session, self.position
         timeline, accelerator = session.timeline, session.accelerator
-        start_trackers(accelerator, session.recipe)
+        with contextlib.nullcontext() if self.folder is None else self.folder.owning_new_files():
+            start_trackers(accelerator, session.recipe)
         done = (position.epoch, timeline.first_batch(position.epoch) + position.batch)
         self.reporter.start(_title(session.recipe), timeline.epochs, timeline.first_batch(timeline.epochs), done)
         try:
@@ -137,8 +163,9 @@ class Run:
         position.timing.append(times)
         position.epoch, position.batch = position.epoch + 1, 0
         position.losses, position.seconds, position.cpu_seconds = [], 0.0, 0.0
-        if self.folder is not None:
-            self.folder.add_epoch(line, times)
+        with told_to_all(session.accelerator):
+            if self.folder is not None:
+                self.folder.add_epoch(line, times)
         session.accelerator.log(line._asdict(), step=line.epoch)
         self.reporter.epoch(line, times)
         session.timeline.close_stages_before(position.epoch)
@@ -171,6 +198,8 @@ class Run:
         check_losses(session, position)
         check_weights(session, position)
         captured = capture(session, position)
+        if self.folder is not None:
+            captured.state["metrics"] = self.folder.digest.hexdigest()
         batches = session.timeline.first_batch(position.epoch) + position.batch
         newest = checkpoint.save(self.path, batches, *captured, session.accelerator)
         self.saved = here
@@ -186,10 +215,11 @@ class Run:
         session, position = self.session, self.position
         recipe, network = session.recipe, session.tested_network
         summary = summarize(recipe, position.metrics, sum(p.numel() for p in network.parameters()))
-        if self.folder is not None:
-            self.folder.finish(summary, network)
-            shown = pictures(recipe, network, session.test_data, session.accelerator.device)
-            write_run_report(self.folder.path, shown)
+        with told_to_all(session.accelerator):
+            if self.folder is not None:
+                self.folder.finish(summary, network)
+                shown = pictures(recipe, network, session.test_data, session.accelerator.device)
+                write_run_report(self.folder.path, shown)
         session.accelerator.wait_for_everyone()
         return Result(
             recipe=recipe,

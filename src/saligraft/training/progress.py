@@ -15,6 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from saligraft.streams import unbreakable
 from saligraft.training.results import EpochMetrics, EpochTiming
 
 
@@ -53,7 +54,7 @@ class PlainReporter:
     """One line per epoch, for log files."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self.stream = stream or sys.stderr
+        self.stream = unbreakable(stream or sys.stderr)
 
     def start(self, title: str, epochs: int, batches: int, done: tuple[int, int] = (0, 0)) -> None:
         self.epochs, self.batches, self.done = epochs, batches, done[1]
@@ -119,7 +120,7 @@ class BarReporter:
 
 def make_reporter() -> Reporter:
     """A bar where stderr is a terminal, plain lines where it is a file or a pipe."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, file=unbreakable(sys.stderr))
     return BarReporter(console) if console.is_terminal else PlainReporter()
 
 

@@ -2,32 +2,46 @@
 
 `recipe.toml metrics.jsonl result.json model.safetensors` depend on the recipe alone and can be compared bit for bit;
 times and facts of the machine stand in `timing.jsonl`. `checkpoints/` holds what a killed run goes on from.
+`run.json` marks the folder as this run's and lists its files: only these, and checkpoints, are ever deleted.
 """
 
+import hashlib
 import json
 import os
 import platform
+import re
+import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
-from saligraft.data.whole_files import rename_whole, sync, write_whole
+from saligraft.data.whole_files import naming, write_whole, written_aside
 from saligraft.training import checkpoint
-from saligraft.training.accelerator import PROJECT
 from saligraft.training.recipe import Recipe
 from saligraft.training.recipe_file import dump_recipe, load_recipe
-from saligraft.training.results import EpochMetrics, EpochTiming
+from saligraft.training.results import EpochMetrics, EpochTiming, summarize
 from saligraft.training.run_lock import LOCK, RunLock
 
+MARKER, MARKER_FORMAT = "run.json", "saligraft run 1"
 RECIPE, METRICS, RESULT = "recipe.toml", "metrics.jsonl", "result.json"
 TIMING, MODEL, REPORT = "timing.jsonl", "model.safetensors", "report.html"
 RUN_FILES = (RECIPE, METRICS, RESULT, TIMING, MODEL, REPORT)
+SHOWN_NAMES = 5  # of what stands in a folder that is refused
+DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)  # what reading damaged JSON raises
+
+
+class History(NamedTuple):
+    """The epochs that a run has behind it."""
+
+    metrics: list[EpochMetrics]
+    timing: list[EpochTiming]
 
 
 class RunFolder:
@@ -38,108 +52,205 @@ class RunFolder:
             raise ValueError(f"the run folder {path} is a file")
         self.path = path
         self.lock = RunLock(path)
+        self.marker = read_marker(path)
+        self.digest = hashlib.sha256()  # of metrics.jsonl
 
     @classmethod
     def plan(cls, path: Path, *, overwrite: bool = False, resume: bool = False) -> "RunFolder":
-        """Say where to write; a folder that holds anything is refused unless `overwrite` or `resume`.
+        """Say where to write; a folder that holds anything is refused unless it is a run to `overwrite` or `resume`.
 
         Nothing in it is changed yet.
         """
         if overwrite and resume:
             raise ValueError("a run is either overwritten or resumed, got both")
         folder = cls(path)
-        has_run = (path / RECIPE).is_file()
-        # A run killed as it began may have left some of its files, but not yet its recipe.
-        begun = has_run or all(_is_run_file(entry.name) for entry in path.iterdir())
-        is_empty = all(entry.name == LOCK for entry in path.iterdir())
-        if not (overwrite or (resume and begun) or is_empty):
-            folder.close()
-            raise ValueError(
-                f"the run folder {path} is not empty: choose another, overwrite it (--overwrite, in Python "
-                f"overwrite=True)" + (" or go on with its run (--resume)" if has_run else "")
+        # What a run leaves that is killed in its first moments counts as nothing.
+        nothing = {LOCK, f".{MARKER}.partial"} | ({MARKER} if folder.marker else set())
+        names = sorted(entry.name for entry in path.iterdir() if entry.name not in nothing)
+        refusal = None
+        if names and not folder.marker:
+            refusal = f"is not empty and has no valid {MARKER} of a run, but {_listed(names)}: choose another"
+        elif names and not (overwrite or resume):
+            refusal = (
+                "is not empty: choose another, overwrite it (--overwrite, in Python overwrite=True) "
+                "or go on with its run (--resume)"
             )
+        if refusal:
+            folder.close()
+            raise ValueError(f"the run folder {path} {refusal}")
         return folder
 
-    def holds_run(self, recipe: Recipe) -> bool:
-        """Whether a run of this recipe was begun here; one of another recipe is refused."""
-        if not (self.path / RECIPE).is_file():
-            return False
-        if load_recipe(self.path / RECIPE) != recipe:
-            raise ValueError(
-                f"the run folder {self.path} holds a run of another recipe: resume that one with "
-                f"saligraft train {self.path} --resume"
-            )
-        return True
-
-    def check_resumable(self) -> None:
-        """Refuse a run that is finished and has nothing left to go on from: it would be trained anew."""
-        if (self.path / RESULT).is_file() and not checkpoint.names(self.path):
-            raise ValueError(f"the run in {self.path} is finished, and its checkpoints are gone: nothing to resume")
-
     def start(self, recipe: Recipe, device: torch.device, processes: int) -> None:
-        """Take out an earlier run's files; write what machine this is, then the complete recipe.
+        """Delete an earlier run; mark the folder, write the complete recipe, then what machine this is.
+
+        Names are this run's once its recipe stands there. Before that, a file of such a name is somebody else's.
+        """
+        self.remove()
+        text = dump_recipe(recipe)
+        foreign = [name for name in RUN_FILES if (self.path / name).exists()]
+        if foreign and not (foreign == [RECIPE] and (self.path / RECIPE).read_bytes() == text.encode()):
+            raise ValueError(f"the run folder {self.path} holds {_listed(foreign)}, of no run: choose another")
+        self._mark(run=secrets.token_hex(16), files=[])
+        write_whole(self.path / RECIPE, text)
+        self._mark(files=[*RUN_FILES])
+        write_whole(self.path / TIMING, _lines([{"machine": machine_facts(device, processes)}]))
+
+    def remove(self) -> None:
+        """Delete the checkpoints and files of the run that the marker is of; what else stands there is the user's.
 
         Checkpoints go first: a kill on the way leaves none without the recipe they are of.
         """
-        for name in (checkpoint.CHECKPOINTS, PROJECT):
-            if (self.path / name).exists():
-                shutil.rmtree(self.path / name)
-        for name in RUN_FILES:
-            (self.path / name).unlink(missing_ok=True)
-        self._append(TIMING, {"machine": machine_facts(device, processes)})
-        write_whole(self.path / RECIPE, dump_recipe(recipe))
+        if not (self.marker and self.marker["files"]):
+            return
+        checkpoint.remove_all(self.path)
+        root = self.path.resolve()
+        for file in (self.path / name for name in self.marker["files"]):
+            if file.is_dir() or not file.parent.resolve().is_relative_to(root):  # not as the run left it
+                continue
+            shutil.rmtree(file.with_name(f".{file.name}.partial"), ignore_errors=True)
+            file.unlink(missing_ok=True)
+            with suppress(OSError):  # until one is not empty
+                for parent in file.relative_to(self.path).parents[:-1]:
+                    (self.path / parent).rmdir()
 
-    def go_on(
-        self,
-        metrics: Sequence[EpochMetrics],
-        timing: Sequence[EpochTiming],
-        device: torch.device,
-        processes: int,
-    ) -> None:
-        """Put the files back to where the checkpoint was taken: lines written after it will be written again."""
-        for name in (RESULT, MODEL, REPORT):
-            (self.path / name).unlink(missing_ok=True)
+    def go_on(self, history: History, device: torch.device, processes: int) -> None:
+        """Put the lines back to where the checkpoint was taken: those after it will be written again.
+
+        A finished run's other files stay until they are replaced.
+        """
         facts = {"machine": machine_facts(device, processes)}
-        write_whole(self.path / TIMING, _lines([facts, *(line._asdict() for line in timing)]))
-        write_whole(self.path / METRICS, _lines([line._asdict() for line in metrics]))
+        write_whole(self.path / TIMING, _lines([facts, *(line._asdict() for line in history.timing)]))
+        text = _lines([line._asdict() for line in history.metrics])
+        write_whole(self.path / METRICS, text)
+        self.digest.update(text.encode())
 
     def add_epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
-        self._append(METRICS, metrics._asdict())
+        self.digest.update(self._append(METRICS, metrics._asdict()))
         self._append(TIMING, timing._asdict())
+
+    @contextmanager
+    def owning_new_files(self) -> Iterator[None]:
+        """Note the files that the block makes, which trackers name as they like, as the run's own."""
+        before = set(self.path.rglob("*"))
+        yield
+        made = sorted(str(path.relative_to(self.path)) for path in self.path.rglob("*") if path not in before)
+        files = [name for name in made if (self.path / name).is_file()]
+        if files and self.marker is not None:
+            self._mark(files=[*self.marker["files"], *files])
 
     def finish(self, summary: Mapping[str, Any], network: nn.Module) -> None:
         """Write the network, then the result: where result.json stands, the run is whole."""
-        aside = self.path / f".{MODEL}.partial"
-        try:
-            save_model(network, str(aside))
-        except SafetensorError as error:  # how it words a full disk
-            aside.unlink(missing_ok=True)
-            raise OSError(f"{self.path / MODEL} could not be written: {error}; resume once there is room") from error
-        aside.chmod(0o666 & ~_umask())  # safetensors writes for the owner alone
-        sync(aside)
-        rename_whole(aside, self.path / MODEL)
+        with written_aside(self.path / MODEL) as aside:
+            try:
+                save_model(network, str(aside))
+            except SafetensorError as error:  # how it words a full disk
+                raise OSError(f"{error}; resume once there is room") from error
+            aside.chmod(0o666 & ~_umask())  # safetensors writes for the owner alone
         write_whole(self.path / RESULT, json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
     def close(self) -> None:
         self.lock.release()
 
-    def _append(self, name: str, line: Mapping[str, Any]) -> None:
-        try:
-            with (self.path / name).open("a", encoding="utf-8") as file:
-                file.write(_lines([line]))
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise OSError(f"{self.path / name} could not be written: {error.strerror}") from error
+    def _mark(self, **changes: Any) -> None:
+        self.marker = {"format": MARKER_FORMAT, **(self.marker or {}), **changes}
+        write_whole(self.path / MARKER, json.dumps(self.marker, indent=2) + "\n")
+
+    def _append(self, name: str, entry: Mapping[str, Any]) -> bytes:
+        """Add a line, or none of it where the disk is full; returns it."""
+        path, line = self.path / name, _lines([entry]).encode()
+        size = path.stat().st_size if path.exists() else None
+        with naming(path):
+            try:
+                with path.open("ab") as file:
+                    file.write(line)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError:
+                with suppress(OSError):
+                    path.unlink() if size is None else os.truncate(path, size)
+                raise
+        return line
 
 
-def _is_run_file(name: str) -> bool:
-    """Whether a run writes a file of this name before or with its recipe; also one half written."""
-    return name == LOCK or name.removeprefix(".").removesuffix(".partial") in RUN_FILES
+def read_marker(folder: Path) -> dict[str, Any] | None:
+    """The marker of the run that wrote to this folder; None where nothing proves that one did."""
+    try:
+        marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        proves = marker["format"] == MARKER_FORMAT and re.fullmatch("[0-9a-f]{32}", marker["run"])
+        return dict(marker) if proves and all(isinstance(name, str) for name in marker["files"]) else None
+    except DAMAGED:
+        return None
+
+
+def remove_run(folder: Path) -> None:
+    """Delete a run and its folder; where a user's files are among its own, they and the marker stay."""
+    run = RunFolder(folder)
+    run.remove()
+    if {entry.name for entry in folder.iterdir()} <= {MARKER, LOCK}:
+        (folder / MARKER).unlink(missing_ok=True)
+    run.close()
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def holds_run(folder: Path, recipe: Recipe) -> bool:
+    """Whether a run of this recipe was begun here; one of another recipe is refused."""
+    if not (folder / RECIPE).is_file():
+        return False
+    if load_recipe(folder / RECIPE) != recipe:
+        raise ValueError(
+            f"the run folder {folder} holds a run of another recipe: resume that one with "
+            f"saligraft train {folder} --resume"
+        )
+    return True
+
+
+def read_history(folder: Path, epochs: int, digest: str) -> History:
+    """The first epochs of a run; a ValueError where metrics.jsonl does not begin with lines of this SHA-256."""
+    lines = _read_lines(folder / METRICS)[:epochs]
+    if len(lines) < epochs or hashlib.sha256(b"".join(lines)).hexdigest() != digest:
+        raise ValueError(f"{METRICS} does not begin with the {epochs} lines that were written before it")
+    return History([EpochMetrics(**json.loads(line)) for line in lines], _read_timing(folder, epochs))
+
+
+def read_finished(folder: Path, recipe: Recipe) -> History | None:
+    """The epochs of a finished run; None for one that is not, or whose files do not agree."""
+    if not holds_run(folder, recipe) or not (folder / RESULT).is_file():
+        return None
+    with suppress(*DAMAGED):
+        result = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+        metrics = [EpochMetrics(**json.loads(line)) for line in _read_lines(folder / METRICS)]
+        if (folder / MODEL).is_file() and result == summarize(recipe, metrics, result["parameters"]):
+            return History(metrics, _read_timing(folder, len(metrics)))
+    if not checkpoint.names(folder):  # it would be trained anew
+        raise ValueError(
+            f"the run in {folder} is finished, but {METRICS}, {RESULT} and {MODEL} do not agree and there is no "
+            "checkpoint: nothing to resume"
+        )
+    return None
+
+
+def _read_timing(folder: Path, epochs: int) -> list[EpochTiming]:
+    """The times of the first epochs; nothing depends on them, so lines that cannot be read are left out."""
+    timing = []
+    for line in _read_lines(folder / TIMING):
+        with suppress(*DAMAGED):
+            times = EpochTiming(**json.loads(line))
+            timing += [times] if times.epoch <= epochs else []
+    return timing
+
+
+def _read_lines(file: Path) -> list[bytes]:
+    return file.read_bytes().splitlines(keepends=True) if file.exists() else []
 
 
 def _lines(entries: Sequence[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(entry, allow_nan=False) + "\n" for entry in entries)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN_NAMES
+    return ", ".join(names[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def load_weights(folder: Path, network: nn.Module) -> None:

@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Self
 
+from saligraft.data.whole_files import naming
+
 try:
     import fcntl
 except ImportError:  # Windows has no such lock: there two runs in one folder are not kept apart
@@ -30,17 +32,35 @@ class RunLock:
     """Held from its making until `release` or the end of the process; a second one on the same folder is refused."""
 
     def __init__(self, folder: Path) -> None:
-        self.made_folders = _make_folders(folder)
         self.path = folder / LOCK
+        self.made_folders = _make_folders(folder)
+        try:
+            with naming(self.path):
+                self._acquire()
+        except (ValueError, OSError):
+            self._remove_folders()
+            raise
+
+    def _acquire(self) -> None:
         while True:
-            self.handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            if self.path.is_symlink() or (self.path.exists() and not self.path.is_file()):
+                raise ValueError(f"{self.path} must be the lock of a run, got a link or no file: remove it")
+            self.handle = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
             self._take()
             if self._is_current():
                 break
             os.close(self.handle)  # its last holder removed the file while we waited in line
-        os.ftruncate(self.handle, 0)
-        os.pwrite(self.handle, str(os.getpid()).encode(), 0)
+        holder = os.pread(self.handle, 20, 0)
+        if holder and not holder.isdigit():
+            os.close(self.handle)
+            raise ValueError(f"{self.path} must be the lock of a run, got another file: choose another folder")
         _held.add(self.handle)
+        try:
+            os.ftruncate(self.handle, 0)
+            os.pwrite(self.handle, str(os.getpid()).encode(), 0)
+        except OSError:
+            self.release()
+            raise
 
     def _take(self) -> None:
         if fcntl is None:
@@ -68,6 +88,9 @@ class RunLock:
         self.path.unlink(missing_ok=True)
         _held.discard(self.handle)
         os.close(self.handle)
+        self._remove_folders()
+
+    def _remove_folders(self) -> None:
         for folder in self.made_folders:
             try:
                 folder.rmdir()

@@ -59,15 +59,13 @@ def capture(session: Session, position: Position) -> Captured:
         "batch": position.batch,
         "seconds": position.seconds,
         "cpu_seconds": position.cpu_seconds,
-        "metrics": position.metrics,
-        "timing": position.timing,
         "loss_scaler": None if scaler is None else scaler.state_dict(),
     }
     return Captured(state, shared, own)
 
 
 def restore(session: Session, checkpoint: Checkpoint) -> Position:
-    """Bring the session to where the checkpoint was taken."""
+    """Bring the session to where the checkpoint was taken; the epochs behind it stand in the run folder."""
     state = checkpoint.state
     shared, own = checkpoint.shared(), checkpoint.own(session.accelerator.process_index)
     _load_network(session.network, {**_under(NETWORK, shared), **_under(NETWORK, own)})
@@ -82,8 +80,6 @@ def restore(session: Session, checkpoint: Checkpoint) -> Position:
         losses=list(own[LOSSES].to(session.accelerator.device)),
         seconds=state["seconds"],
         cpu_seconds=state["cpu_seconds"],
-        metrics=[EpochMetrics(*line) for line in state["metrics"]],
-        timing=[EpochTiming(*line) for line in state["timing"]],
     )
     session.step.steps_taken = session.timeline.first_batch(position.epoch) + position.batch
     return position

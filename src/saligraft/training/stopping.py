@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C end a run after its current step, with a checkpoint."""
+"""SIGTERM, Ctrl-C and the end of the terminal (SIGHUP) end a run after its current step, with a checkpoint."""
 
 import contextlib
 import signal
@@ -10,7 +10,7 @@ from types import FrameType
 import torch
 from accelerate import Accelerator
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))  # not on Windows
 
 
 class RunStopped(KeyboardInterrupt):
@@ -22,7 +22,7 @@ class RunStopped(KeyboardInterrupt):
 
     @property
     def exit_code(self) -> int:
-        """As shells count it: 130 after Ctrl-C, 143 after SIGTERM."""
+        """As shells count it: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
         return 128 + self.number
 
 
@@ -53,12 +53,16 @@ class StopRequest:
 
 @contextlib.contextmanager
 def listening() -> Iterator[StopRequest]:
-    """Take note of the signals instead of dying of them; only the main thread can."""
+    """Take note of the signals instead of dying of them; only the main thread can.
+
+    One that is ignored, as SIGHUP under nohup, stays ignored.
+    """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.signal(number, request) for number in SIGNALS}
+    heard = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, request) for number in heard}
     try:
         yield request
     finally:

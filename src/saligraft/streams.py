@@ -1,0 +1,28 @@
+"""What a run says to a terminal, pipe or log that is gone, or to a log on a full disk, is lost; the run is not."""
+
+from contextlib import suppress
+from typing import Any, TextIO, cast
+
+
+class _Unbreakable:
+    """A text stream whose errors of writing are ignored."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def unbreakable(stream: TextIO | None) -> TextIO | None:
+    """The stream, never failing; None, which Python has for one that was closed from the start, stays None."""
+    return None if stream is None else cast(TextIO, _Unbreakable(stream))
