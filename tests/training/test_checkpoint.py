@@ -67,7 +67,7 @@ def of_the_future(path: Path) -> None:
         ("state.json", cut, "state.json cannot be read"),
         ("state.json", Path.unlink, "state.json cannot be read"),
         ("state.json", misdate, "state.json does not have its own checksum"),
-        ("state.json", of_the_future, "state.json must have format 1, got 99"),
+        ("state.json", of_the_future, "state.json must have format 2, got 99"),
     ],
 )
 def test_a_damaged_checkpoint_is_passed_over_with_a_warning(

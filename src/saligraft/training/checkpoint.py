@@ -25,7 +25,7 @@ from saligraft.data.whole_files import rename_whole, sync, write_whole
 from saligraft.training.accelerator import ToldElsewhereError, told_to_all
 
 CHECKPOINTS, STATE, SHARED = "checkpoints", "state.json", "shared.safetensors"
-FORMAT = 1
+FORMAT = 2
 SEAL = "checksum"  # of all else in state.json
 
 Tensors = Mapping[str, Tensor]

@@ -7,6 +7,7 @@ depend on what ran before it, nor on how often the run was stopped.
 import contextlib
 import math
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ from saligraft.training.recipe import Recipe
 from saligraft.training.results import EpochMetrics, EpochTiming, Result, Scores, summarize
 from saligraft.training.run_folder import RunFolder
 from saligraft.training.run_gallery import pictures
-from saligraft.training.run_state import Position, capture, differences, restore
+from saligraft.training.run_state import Position, capture, changed_data, differences, facts, restore
 from saligraft.training.session import Session, prepare
 from saligraft.training.setup import labelled_images
 from saligraft.training.stopping import RunStopped, StopRequest, listening
@@ -95,9 +96,16 @@ class Run:
                 if self.folder is not None and self.folder.holds_run(recipe):
                     self.folder.check_resumable()
             found = checkpoint.latest(self.path, accelerator)
+        with told_to_all(accelerator):
+            self.facts = facts(self.session) if self.path is not None else {}
         if found is not None:
             with told_to_all(accelerator):
-                changed = differences(self.session, found)
+                changed = differences(self.facts, found)
+            other_data = changed_data(self.facts, found)
+            if other_data and accelerator.is_main_process:
+                message = f"the data changed since the run began, so its result cannot be repeated: {other_data}"
+                warnings.warn(message, stacklevel=3)
+            self.facts["data"] = found.state["data"]  # as the run began: warned of at each resume
             for difference in changed:
                 self.reporter.note(f"resumed under other conditions, so the last digits may differ: {difference}")
             self.position = restore(self.session, found)
@@ -170,7 +178,7 @@ class Run:
             return
         check_losses(session, position)
         check_weights(session, position)
-        captured = capture(session, position)
+        captured = capture(session, position, self.facts)
         batches = session.timeline.first_batch(position.epoch) + position.batch
         newest = checkpoint.save(self.path, batches, *captured, session.accelerator)
         self.saved = here
