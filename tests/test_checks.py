@@ -46,3 +46,9 @@ def test_probabilities_are_one_per_method_and_together_1() -> None:
     for value, message in (([0.5], "expected 2, got 1"), ([0.5, 0.6], "sum to 1, got 1.1"), ([-1, 2], "each of prob")):
         with pytest.raises(ValueError, match=message):
             checks.probabilities(value, 2)
+
+
+def test_text_that_no_file_can_hold_is_refused() -> None:
+    checks.utf8("name", "日本 · é")
+    with pytest.raises(ValueError, match=r"^name must be valid UTF-8, got 'caf\\udce9'$"):
+        checks.utf8("name", "caf\udce9")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from saligraft import checks
 from saligraft.reports.run_report import write_run_report
 from saligraft.training import checkpoint
 from saligraft.training.accelerator import (
@@ -39,6 +40,8 @@ from saligraft.training.stopping import RunStopped, StopRequest, listening
 READ_LOSSES_EVERY = 100
 AGREE_EVERY = 8
 
+NEVER_MIXED = "No image was mixed: all epochs were warm-up."
+
 
 def train(
     recipe: Recipe,
@@ -59,7 +62,14 @@ def train(
         what = "training.trackers need" if recipe.training.trackers else "resume needs"
         raise ValueError(f"{what} a run folder, got out=None")
     path = None if out is None else Path(out)
+    checks.utf8("the run folder's path", str(path))  # safetensors reads no others
     accelerator = make_accelerator(recipe, track_in=path)
+    if recipe.never_mixes and accelerator.is_main_process:
+        warnings.warn(
+            f"the run never mixes: its {recipe.training.epochs} epochs are all warm-up (training.warmup_epochs), "
+            f"so that method {recipe.method.name} is never applied",
+            stacklevel=2,
+        )
     told = (reporter or make_reporter()) if accelerator.is_main_process else SilentReporter()
     with contextlib.ExitStack() as stack:
         folder = None
@@ -196,8 +206,11 @@ class Run:
         summary = summarize(recipe, position.metrics, sum(p.numel() for p in network.parameters()))
         if self.folder is not None:
             self.folder.finish(summary, network)
-            shown = pictures(recipe, network, session.test_data, session.accelerator.device)
-            write_run_report(self.folder.path, shown)
+            shown = None
+            with _only_warning("the pictures of report.html"):
+                shown = pictures(recipe, network, session.test_data, session.accelerator.device)
+            with _only_warning("report.html"):
+                write_run_report(self.folder.path, shown, note=NEVER_MIXED if recipe.never_mixes else "")
         session.accelerator.wait_for_everyone()
         return Result(
             recipe=recipe,
@@ -245,6 +258,15 @@ def _leaving_random_state_alone() -> Iterator[None]:
         torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True),
     ):
         yield
+
+
+@contextlib.contextmanager
+def _only_warning(made: str) -> Iterator[None]:
+    """Warn of whatever goes wrong: the run is finished, and no page of it may make it fail."""
+    try:
+        yield
+    except Exception as error:
+        warnings.warn(f"the run is finished, but {made} could not be made: {error}", stacklevel=1)
 
 
 def _title(recipe: Recipe) -> str:
