@@ -65,3 +65,9 @@ def test_without_autocast_switches_it_off_inside_and_back_on_whatever_happens() 
         with torch.autocast("cpu", enabled=False):
             assert product(1, matrix).dtype == torch.float32
         assert product(1, matrix.to("meta")).is_meta
+
+
+def test_text_that_no_file_can_hold_is_refused() -> None:
+    checks.utf8("name", "日本 · é")
+    with pytest.raises(ValueError, match=r"^name must be valid UTF-8, got 'caf\\udce9'$"):
+        checks.utf8("name", "caf\udce9")

@@ -90,6 +90,14 @@ def norm(value: float) -> None:
         raise ValueError(f"norm must be > 0, got {value!r}")
 
 
+def utf8(name: str, value: str) -> None:
+    """Text that a file can hold: names of files may have other bytes, which Python passes on as surrogates."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} must be valid UTF-8, got {value!r}") from None
+
+
 def whole_number(name: str, value: int, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")

@@ -67,3 +67,20 @@ def test_subset_and_take_cut_every_field_in_the_order_asked_for() -> None:
 def test_misfits_are_named(changes: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         ImageData(**fields(**changes))
+
+
+def test_the_digest_is_of_samples_labels_and_order() -> None:
+    images = torch.arange(576, dtype=torch.int64).to(torch.uint8).view(4, 3, 8, 6)
+    data = ImageData(**fields(images=images))
+    one_pixel = images.clone()
+    one_pixel[3, 2, 7, 5] += 1
+    others = [
+        ImageData(**fields(images=one_pixel)),
+        ImageData(**fields(images=images, labels=torch.tensor([0, 1, 1, 1]))),
+        data.subset(torch.tensor([3, 1, 2, 0])),
+        data.subset(torch.tensor([0, 1, 2])),
+    ]
+    assert len({data.digest(), *(other.digest() for other in others)}) == 5
+    strided = torch.cat([images.flatten(1)[:, :2], images.flatten(1)], dim=1)[:, 2:].view(4, 3, 8, 6)  # as of CIFAR
+    labels = torch.tensor([[0, 5], [1, 5], [1, 5], [0, 5]])[:, 0]
+    assert ImageData(**fields(images=strided, labels=labels)).digest() == data.digest()

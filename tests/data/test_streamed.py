@@ -1,7 +1,9 @@
 """Streamed splits: subsets, samples in memory, and wrong fields."""
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ class Grey(StreamedData):
     """Sample i is grey of its own level; a training view is one brighter."""
 
     levels: Tensor
+    folder: Path = Path("nowhere")
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -23,6 +26,9 @@ class Grey(StreamedData):
 
     def sample(self, index: int, draws: random.Random | None) -> tuple[Tensor, tuple[int, ...]]:
         return torch.full((1, 2, 3), int(self.levels[index]) + (draws is not None), dtype=torch.uint8), ()
+
+    def source_files(self) -> Iterator[tuple[str, str]]:
+        return ((str(path.relative_to(self.folder)), str(path)) for path in sorted(self.folder.rglob("*.*")))
 
     def _rows(self, indices: Tensor) -> dict[str, Any]:
         return super()._rows(indices) | {"levels": self.levels[indices]}
@@ -69,3 +75,23 @@ def test_take_holds_test_views_in_memory_without_boxes() -> None:
 def test_wrong_fields_are_named(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make_data(**changes)
+
+
+def test_the_digest_is_of_labels_names_and_sizes(tmp_path: Path) -> None:
+    def digest(**changes: Any) -> str:
+        return make_data(folder=tmp_path, **changes).digest()
+
+    (tmp_path / "caf\udce9").mkdir()
+    file = tmp_path / "caf\udce9" / "a.png"
+    file.write_bytes(b"123")
+    first = digest()
+    file.write_bytes(b"123")
+    assert digest() == first
+    found = {first, digest(labels=torch.tensor([0, 1, 0, 1]))}
+    file.write_bytes(b"1234")
+    found.add(digest())
+    file.rename(tmp_path / "b.png")
+    found.add(digest())
+    (tmp_path / "c.png").touch()
+    found.add(digest())
+    assert len(found) == 5

@@ -36,3 +36,9 @@ def test_long_names_are_shortened_in_the_picture() -> None:
     assert shortened("star", 4) == "star"
     assert shortened("black footed albatross", 13) == "black footed…"
     assert len(shortened("x" * 40, 13)) == 13
+
+
+@pytest.mark.parametrize("name", ["caf\udce9", "$\\foo$", "a$b^", "", "a\nb", "a · b"])
+def test_any_class_name_can_be_drawn(name: str, tmp_path: Path) -> None:
+    rows = draw_rows(CutMix(), torch.rand(4, 3, 16, 16), torch.arange(4) % 2, (name, "ring"), count=1)
+    assert save_gallery(rows, tmp_path / "a.png", dpi=40).is_file()

@@ -75,6 +75,16 @@ def test_words_round_to_a_hundred_and_bars_show_the_weight() -> None:
     assert 'aria-label="star 62 % · ring 38 %"' in html
 
 
+@pytest.mark.parametrize("name", ["a · b", "· ", "62 %", "<i>&", "$\\foo$", "new\nline", ""])
+def test_any_class_name_is_shown_whole(name: str) -> None:
+    rows = draw_rows(CutMix(), torch.rand(4, 3, 16, 16), torch.arange(4) % 2, (name, "ring"), count=2)
+    texts = Page(gallery_html(rows)).words
+    for row in rows:
+        share = round(100 * row.labels[0].source_weight)
+        for words in (f"{row.source_class}\u00a0{share}\u00a0%", f"{row.destination_class}\u00a0{100 - share}\u00a0%"):
+            assert words in texts
+
+
 def test_one_class_on_both_sides_is_whole() -> None:
     black = torch.zeros(3, 8, 8)
     label = Label(name="by area", source_weight=0.3, used=True)

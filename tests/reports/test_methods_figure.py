@@ -56,3 +56,8 @@ def test_a_card_shows_its_method_alone_one_row_per_pair(tmp_path: Path) -> None:
 def test_nothing_to_draw_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least one picture"):
         save_comparison([], tmp_path / "x.png")
+
+
+@pytest.mark.parametrize("name", ["caf\udce9", "$\\foo$"])
+def test_any_class_name_can_be_drawn(name: str, tmp_path: Path) -> None:
+    assert save_comparison([replace(pair(), source_class=name)], tmp_path / "a.png", dpi=40).is_file()

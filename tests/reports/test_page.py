@@ -2,6 +2,7 @@
 
 import base64
 import io
+from pathlib import Path
 
 import pytest
 import torch
@@ -83,3 +84,12 @@ def test_the_steps_need_a_row_with_saliency() -> None:
 def test_write_page_makes_its_folder(tmp_path) -> None:
     path = page.write_page(tmp_path / "a" / "b.html", page.page_html("ü", "", []))
     assert "<h1>ü</h1>" in path.read_text(encoding="utf-8")
+
+
+def test_what_is_not_valid_text_is_escaped_with_a_warning(tmp_path: Path) -> None:
+    html = page.page_html("caf\udce9 <", "", [page.Section(title="\ud800", body="all of it")])
+    with pytest.warns(UserWarning, match="page.html holds names that are not UTF-8: they are escaped there"):
+        path = page.write_page(tmp_path / "page.html", html)
+    text = assert_self_contained(path.read_text(encoding="utf-8")).text
+    assert "caf\\udce9 <" in text
+    assert "\\ud800 all of it" in text

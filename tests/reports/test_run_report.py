@@ -61,3 +61,8 @@ def test_methods_have_readable_titles() -> None:
     assert method_title("none") == "Plain training"
     assert method_title("saliency-grafting") == "Saliency Grafting"
     assert not [title for title in map(method_title, METHODS) if "-" in title or title.islower()]
+
+
+def test_a_note_stands_in_the_lead(folder: Path) -> None:
+    page = assert_self_contained(write_run_report(folder, note="Mind <this>.").read_text(encoding="utf-8"))
+    assert "seed 7. Mind <this>." in page.text

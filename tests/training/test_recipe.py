@@ -31,6 +31,8 @@ def test_schedules_resolve_by_name() -> None:
         ({"training": {"copies": 2}}, "training.copies must be 1 for method 'none'.* got 2"),
         ({"training": {"copies": 2}, "method": {"name": "cutmix"}}, "training.copies must be 1 for method 'cutmix'"),
         ({"training": {"warmup_epochs": 31}}, r"warmup_epochs must be <= training.epochs \(30\), got 31"),
+        ({"title": "caf\udce9"}, r"r.toml: title must be valid UTF-8, got 'caf\\udce9'"),
+        ({"data": {"name": "folder:\udce9"}}, r"r.toml: \[data\] name must be valid UTF-8, got 'folder:\\udce9'"),
         ({"seed": -1}, "seed must be greater than or equal to 0, got -1"),
     ],
 )
@@ -38,6 +40,15 @@ def test_what_is_wrong_is_told_in_one_line(table: dict[str, Any], message: str) 
     with pytest.raises(ValueError, match=message) as caught:
         make_recipe(table, origin="r.toml")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "warmup", "never"),
+    [("cutmix", 3, True), ("cutout", 3, True), ("cutmix", 2, False), ("none", 3, False)],
+)
+def test_a_warm_up_as_long_as_the_run_never_mixes(method: str, warmup: int, never: bool) -> None:
+    table = {"method": {"name": method}, "training": {"epochs": 3, "warmup_epochs": warmup}}
+    assert make_recipe(table).never_mixes == never
 
 
 def test_saliency_grafting_may_have_copies() -> None:

@@ -176,3 +176,36 @@ def test_a_recipe_of_something_else_loses_its_title(change: str) -> None:
     assert load_recipe("shapes-wrn-10-2", [change]).title == ""
     assert load_recipe("shapes-wrn-10-2", [change, "title=mine"]).title == "mine"
     assert load_recipe("shapes-wrn-10-2", ["training.epochs=3"]).title == title
+
+
+WARMED = 'title = "warmed"\n[method]\nname = "cutmix"\n[training]\nepochs = 30\nwarmup_epochs = 5\n'
+
+
+@pytest.mark.parametrize(("epochs", "warmup"), [(1, 0), (4, 3), (5, 4)])
+def test_a_run_made_shorter_than_its_warm_up_still_mixes(epochs: int, warmup: int, tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text(WARMED)
+    told = rf"^training\.warmup_epochs is shortened from 5 to {warmup}, as training\.epochs is set to {epochs}$"
+    with pytest.warns(UserWarning, match=told):
+        recipe = load_recipe(tmp_path / "r.toml", [f"training.epochs={epochs}"])
+    assert (recipe.training.epochs, recipe.training.warmup_epochs) == (epochs, warmup)
+    assert recipe.title == "warmed"
+
+
+def test_a_warm_up_that_fits_or_is_asked_for_stays(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text(WARMED)
+    assert load_recipe(tmp_path / "r.toml", ["training.epochs=6"]).training.warmup_epochs == 5
+    asked = ["training.epochs=3", "training.warmup_epochs=3"]
+    assert load_recipe(tmp_path / "r.toml", asked).training.warmup_epochs == 3
+    refused = r"training.warmup_epochs must be <= training.epochs \(3\), got 4"
+    with pytest.raises(ValueError, match=refused):
+        load_recipe(tmp_path / "r.toml", ["training.epochs=3", "training.warmup_epochs=4"])
+    (tmp_path / "short.toml").write_text('extends = "r"\n[training]\nepochs = 3\n')
+    with pytest.raises(ValueError, match=r"training.warmup_epochs must be <= training.epochs \(3\), got 5"):
+        load_recipe(tmp_path / "short.toml")
+
+
+@pytest.mark.parametrize("epochs", ["0", "true", "2.0", "many"])
+def test_a_wrong_number_of_epochs_is_named_as_such(epochs: str, tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text(WARMED)
+    with pytest.raises(ValueError, match=r"^\S+: training.epochs must be [^;]*$"):
+        load_recipe(tmp_path / "r.toml", [f"training.epochs={epochs}"])

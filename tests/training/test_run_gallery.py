@@ -40,3 +40,11 @@ def test_others_show_the_data(name: str, tiny_table: dict[str, Any]) -> None:
     page = page_of(tiny_table, {"name": name})
     assert "article" not in {tag for tag, _ in page.tags}
     assert len([tag for tag, _ in page.tags if tag == "img"]) == 10  # a strip per class
+
+
+@pytest.mark.parametrize("name", ["saliency-grafting", "cutmix", "cutout"])
+def test_a_run_that_never_mixes_shows_the_data(name: str, tiny_table: dict[str, Any]) -> None:
+    table = {**tiny_table, "training": {"epochs": 2, "warmup_epochs": 2}}
+    page = page_of(table, {"name": name})
+    assert "article" not in {tag for tag, _ in page.tags}
+    assert "trained with" not in page.text

@@ -1,17 +1,25 @@
 """What a checkpoint holds is all that a run needs, and circumstances that do not fit are told."""
 
-from dataclasses import replace
+import os
+import re
+import shutil
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from saligraft.training import SilentReporter, make_recipe
+from saligraft.training import Recipe, RunStopped, SilentReporter, make_recipe, train
 from saligraft.training import checkpoint as checkpoints
 from saligraft.training.accelerator import make_accelerator
 from saligraft.training.epoch import Watch, train_epoch
-from saligraft.training.run_state import Position, capture, differences, restore
+from saligraft.training.run_state import Position, capture, differences, facts, restore
 from saligraft.training.session import Session, prepare
 
 WATCH = Watch(reporter=SilentReporter(), after_step=lambda *_: None)
@@ -23,7 +31,7 @@ def session_of(table: dict[str, Any], **training: Any) -> Session:
 
 
 def saved(session: Session, position: Position, folder: Path) -> checkpoints.Checkpoint:
-    checkpoints.save(folder, 1, *capture(session, position), session.accelerator)
+    checkpoints.save(folder, 1, *capture(session, position, facts(session)), session.accelerator)
     found = checkpoints.latest(folder, session.accelerator)
     assert found is not None
     return found
@@ -34,8 +42,8 @@ def test_a_restored_session_captures_the_same(tiny_table: dict[str, Any], tmp_pa
     trained, fresh = (session_of(table, ema_decay=0.5, channels_last=True) for _ in range(2))
     position = Position()
     train_epoch(trained, position, WATCH)
-    before = capture(trained, position)
-    after = capture(fresh, restore(fresh, saved(trained, position, tmp_path)))
+    before = capture(trained, position, facts(trained))
+    after = capture(fresh, restore(fresh, saved(trained, position, tmp_path)), facts(fresh))
     assert after.state == before.state
     for one, other in ((after.shared, before.shared), (after.own, before.own)):
         assert one.keys() == other.keys()
@@ -52,16 +60,16 @@ def momentum_strides(session: Session) -> dict[int, tuple[int, ...]]:
 def test_other_circumstances_are_told_and_impossible_ones_refused(tiny_table: dict[str, Any], tmp_path: Path) -> None:
     session = session_of(tiny_table)
     found = saved(session, Position(), tmp_path)
-    assert differences(session, found) == []
+    assert differences(facts(session), found) == []
     older = replace(found, state={**found.state, "threads": 99, "torch": "1.0"})
-    assert differences(session, older) == [
+    assert differences(facts(session), older) == [
         f"threads 99, now {torch.get_num_threads()}",
         f"torch 1.0, now {torch.__version__}",
     ]
     with pytest.raises(ValueError, match=r"resumed with as many processes as it was started with \(2\), got 1"):
-        differences(session, replace(found, state={**found.state, "processes": 2}))
+        differences(facts(session), replace(found, state={**found.state, "processes": 2}))
     with pytest.raises(ValueError, match="is of another recipe"):
-        differences(session_of(tiny_table, epochs=3), found)
+        differences(facts(session_of(tiny_table, epochs=3)), found)
 
 
 def test_tensors_of_another_network_are_refused(tiny_table: dict[str, Any], tmp_path: Path) -> None:
@@ -69,3 +77,108 @@ def test_tensors_of_another_network_are_refused(tiny_table: dict[str, Any], tmp_
     other = session_of({**tiny_table, "network": {"name": "wrn-16-1"}})
     with pytest.raises(ValueError, match=r"the checkpoint must hold the network's \d+ tensors, got \d+"):
         restore(other, found)
+
+
+def picture(path: Path, seed: int, side: int = 16) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+def pictures(folder: Path, *classes: str) -> None:
+    for name in classes:
+        for number in range(5):
+            picture(folder / name / f"{number}.png", number)
+
+
+class Stopping(SilentReporter):
+    """Stops the run after its first step."""
+
+    def step(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Pets:
+    """Three classes of five pictures, and two runs on them: "finished", and "stopped" after a step."""
+
+    folder: Path
+    recipe: Recipe
+
+    def resume(self, run: str) -> None:
+        train(self.recipe, self.folder / run, resume=True, reporter=SilentReporter())
+
+
+@pytest.fixture(scope="module")
+def pets_once(tmp_path_factory: pytest.TempPathFactory) -> Pets:
+    folder = tmp_path_factory.mktemp("pets")
+    pictures(folder / "data", "cat", "dog", "emu")
+    data = {"name": f"folder:{folder / 'data'}", "options": {"size": 16}}
+    training = {"epochs": 1, "batch_size": 6}
+    recipe = make_recipe({"data": data, "network": {"name": "wrn-10-1"}, "training": training})
+    train(recipe, folder / "finished", reporter=SilentReporter())
+    with pytest.raises(RunStopped):
+        train(recipe, folder / "stopped", reporter=Stopping())
+    return Pets(folder, recipe)
+
+
+@pytest.fixture
+def pets(pets_once: Pets, tmp_path: Path) -> Iterator[Pets]:
+    """The same for one test, put back afterwards."""
+    shutil.copytree(pets_once.folder, tmp_path / "kept")
+    yield pets_once
+    shutil.rmtree(pets_once.folder)
+    shutil.copytree(tmp_path / "kept", pets_once.folder)
+
+
+CLASS_CHANGES = {
+    "renamed": (
+        lambda data: (data / "cat").rename(data / "zebra"),
+        "got 3 (1 gone, such as 'cat'; 1 new, such as 'zebra')",
+    ),
+    "added": (lambda data: pictures(data, "ape"), "got 4 (1 new, such as 'ape')"),
+    "removed": (lambda data: shutil.rmtree(data / "dog"), "got 2 (1 gone, such as 'dog')"),
+}
+
+
+@pytest.mark.parametrize("run", ["finished", "stopped"])
+@pytest.mark.parametrize(("change", "message"), CLASS_CHANGES.values(), ids=CLASS_CHANGES)
+def test_a_run_is_not_resumed_with_other_classes(
+    change: Callable[[Path], Any], message: str, run: str, pets: Pets
+) -> None:
+    before = contents(pets.folder / run)
+    change(pets.folder / "data")
+    expected = "a run must be resumed with the 3 classes that it was started with, " + message
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+        pets.resume(run)
+    assert contents(pets.folder / run) == before
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+OTHER_CHANGES = {
+    "added": (lambda data: picture(data / "cat" / "9.png", 9), "train had 12 samples, now 13"),
+    "removed": (lambda data: (data / "cat" / "2.png").unlink(), "train had 12 samples, now 11"),
+    "replaced": (lambda data: picture(data / "emu" / "1.png", 9, side=24), "has other files or contents"),
+    "renamed": (lambda data: (data / "emu" / "1.png").rename(data / "emu" / "x.png"), "has other files or contents"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), OTHER_CHANGES.values(), ids=OTHER_CHANGES)
+def test_other_changes_of_the_data_are_warned_of(change: Callable[[Path], Any], message: str, pets: Pets) -> None:
+    change(pets.folder / "data")
+    for run in ("stopped", "stopped", "finished"):  # the second time a run that has ended
+        with pytest.warns(UserWarning, match=f"^the data changed since the run began.*: .*{message}") as caught:
+            pets.resume(run)
+        assert len(caught) == 1
+
+
+@pytest.mark.parametrize("run", ["finished", "stopped"])
+def test_equal_data_are_not_warned_of(run: str, pets: Pets) -> None:
+    for file in (pets.folder / "data").rglob("*.png"):
+        os.utime(file, (0, 0))  # a copy has other times
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pets.resume(run)

@@ -1,16 +1,18 @@
 """The parts of a run follow from its recipe."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from saligraft.methods import FEATURE_MIXERS, STEP_STRATEGIES
 from saligraft.saliency.bottom_up import FineGrained
 from saligraft.step import GraftingStep, MixingStep
 from saligraft.strategies import FeatureMixingStep, ViewsStep
-from saligraft.training import Recipe, make_recipe
+from saligraft.training import Recipe, SilentReporter, make_recipe, train
 from saligraft.training.accelerator import make_accelerator
 from saligraft.training.method_section import METHOD_NAMES
 from saligraft.training.setup import check_method, labelled_images, load_split, make_loader, make_network, make_step
@@ -125,3 +127,17 @@ def test_saliencymix_looks_at_the_pixels_own_values(tiny_table: dict[str, Any], 
     step = make_step(recipe, make_network(recipe, data), data, generator)
     assert isinstance(step, MixingStep)
     assert step.source == FineGrained(mean=data.mean, std=data.std)
+
+
+@pytest.mark.parametrize("kind", ["folder", "imagenet"])
+def test_an_empty_test_split_is_refused_before_anything_is_written(kind: str, tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / "data" / "train" / name).mkdir(parents=True)
+        Image.new("RGB", (16, 16)).save(tmp_path / "data" / "train" / name / "1.png")
+    (tmp_path / "data" / "val").mkdir()
+    root = str(tmp_path / "data")
+    named = {"name": f"folder:{root}"} if kind == "folder" else {"name": kind, "root": root}
+    table = {"data": {**named, "options": {"size": 16}}, "network": {"name": "wrn-10-1"}, "training": {"batch_size": 2}}
+    with pytest.raises(ValueError, match=f"{kind}.* must hold images to test on, got none"):
+        train(make_recipe(table), tmp_path / "run", reporter=SilentReporter())
+    assert not (tmp_path / "run").exists()

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
 import torch
@@ -27,6 +27,11 @@ class FileNames:
         if not 0 <= index < len(self):
             raise IndexError(f"index must lie in [0, {len(self)}), got {index}")
         return os.fsdecode(self._text[self._ends[index] : self._ends[index + 1]])
+
+    def __iter__(self) -> Iterator[str]:
+        """All names in order, faster than one by one."""
+        ends = self._ends.tolist()
+        return (os.fsdecode(self._text[start:end]) for start, end in itertools.pairwise(ends))
 
     def subset(self, indices: Tensor) -> "FileNames":
         """These names alone, in this order."""

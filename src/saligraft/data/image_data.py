@@ -3,6 +3,7 @@
 Shapes: N images, C channels, H W pixels.
 """
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -55,6 +56,13 @@ class ImageData:
         """These samples alone, in this order; all classes stay."""
         masks, boxes = (None if part is None else part[indices] for part in (self.masks, self.boxes))
         return replace(self, images=self.images[indices], labels=self.labels[indices], masks=masks, boxes=boxes)
+
+    def digest(self) -> str:
+        """Equal for equal samples in equal order."""
+        total = hashlib.sha256(self.labels.numpy().tobytes())
+        for block in torch.split(self.images, 1024):
+            total.update(block.contiguous().numpy().data)
+        return total.hexdigest()
 
     def take(self, indices: Tensor) -> "ImageData":
         """These samples in memory, as a test shows them."""

@@ -88,6 +88,9 @@ class ImageFiles(StreamedData):
         """The same files with views of another size, for progressive resizing."""
         return replace(self, size=view_size(size))
 
+    def source_files(self) -> Iterator[tuple[str, str]]:
+        return ((name, f"{self.folder}/{name}") for name in self.files)
+
     def _rows(self, indices: Tensor) -> dict[str, Any]:
         return super()._rows(indices) | {"files": self.files.subset(indices)}
 

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from saligraft.reports.gallery import GalleryRow, Label, panels
+from saligraft.reports.gallery import GalleryRow, Label, panels, valid_text
 
 PAPER, INK, MUTED = "#ffffff", "#1d1f24", "#666b76"
 SOURCE, DESTINATION = "#d9590b", "#1f6fd0"
@@ -50,7 +50,7 @@ def _draw_row(figure: Figure, row: GalleryRow, top: float, *, heading: bool) -> 
         colour = {"source": SOURCE, "destination": DESTINATION}.get(panel.kind, MUTED)
         weight = "bold" if panel.kind else "normal"
         axes.text(0.5, -0.05, shortened(panel.detail, 13), transform=axes.transAxes, ha="center", va="top",
-                  fontsize=9.5, color=colour, fontweight=weight)  # fmt: skip
+                  fontsize=9.5, color=colour, fontweight=weight, parse_math=False)  # fmt: skip
         if heading:
             axes.text(
                 0.5, 1.07, panel.title, transform=axes.transAxes, ha="center", va="bottom", fontsize=10.5, color=INK
@@ -75,7 +75,7 @@ def _draw_label(axes: Axes, row: GalleryRow, label: Label, bottom: float) -> Non
     words = _words(row, label)
     size = 10 * min(1.0, WORDS_THAT_FIT / len(words))
     axes.text(0, bottom + 0.13, words, fontsize=size, color=INK, va="bottom",
-              fontweight="bold" if label.used else "normal")  # fmt: skip
+              fontweight="bold" if label.used else "normal", parse_math=False)  # fmt: skip
 
 
 def _words(row: GalleryRow, label: Label) -> str:
@@ -87,4 +87,5 @@ def _words(row: GalleryRow, label: Label) -> str:
 
 def shortened(text: str, length: int) -> str:
     """The text, or its beginning with an ellipsis: a PNG cannot break lines where a name is long."""
+    text = valid_text(text)
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"

@@ -48,12 +48,16 @@ class GalleryRow:
     destination_saliency: Tensor | None = None
     salient: Tensor | None = None
 
+    def shares(self, label: Label) -> list[tuple[str, int]]:
+        """Class and per cent of the source, then of the destination; one entry where they are of one class."""
+        if self.source_class == self.destination_class:
+            return [(self.source_class, 100)]
+        share = round(100 * label.source_weight)
+        return [(self.source_class, share), (self.destination_class, 100 - share)]
+
     def in_words(self, label: Label) -> str:
         """The label as people read it: `star 62 % · ring 38 %`."""
-        if self.source_class == self.destination_class:
-            return f"{self.source_class} 100 %"
-        share = round(100 * label.source_weight)
-        return f"{self.source_class} {share} % · {self.destination_class} {100 - share} %"
+        return " · ".join(f"{name} {share} %" for name, share in self.shares(label))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,11 @@ class Panel:
     detail: str
     picture: tiles.Picture
     kind: str = ""
+
+
+def valid_text(text: str) -> str:
+    """The text with what UTF-8 cannot hold escaped, as `\\udce9` for a byte of a file name that is not UTF-8."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def rows_of_batch(
@@ -205,17 +214,12 @@ def _row_html(row: GalleryRow) -> str:
 
 
 def _words_html(row: GalleryRow, label: Label) -> str:
-    parts = row.in_words(label).split(" · ")
+    """The shares in the classes' colours; a line breaks within a name of several words, not before its number."""
     kinds = ("source", "destination")
     return " · ".join(
-        f'<span class="{kind}">{escape(_held_together(part))}</span>' for kind, part in zip(kinds, parts, strict=False)
+        f'<span class="{kind}">{escape(name)}\u00a0{share}\u00a0%</span>'
+        for kind, (name, share) in zip(kinds, row.shares(label), strict=False)
     )
-
-
-def _held_together(words: str) -> str:
-    """`star 62 %` with spaces at which no line breaks; a class name of several words may still break."""
-    name, number, sign = words.rsplit(" ", 2)
-    return f"{name}\u00a0{number}\u00a0{sign}"
 
 
 def _mask_panel(row: GalleryRow) -> Panel:

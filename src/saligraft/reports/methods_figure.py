@@ -127,7 +127,8 @@ def _draw(figure: Figure, tile: _Tile, left: float, top: float) -> None:
         under -= 0.075 / TILE
     for number, (colour, words) in enumerate(tile.lines):
         axes.text(0, under - number * line, shortened(words, 24), transform=axes.transAxes, ha="left", va="top",
-                  fontsize=8, color=colour, fontweight="normal" if colour == MUTED else "bold")  # fmt: skip
+                  fontsize=8, color=colour, fontweight="normal" if colour == MUTED else "bold",
+                  parse_math=False)  # fmt: skip
 
 
 def _bar(axes: Axes, share: float, top: float) -> None:

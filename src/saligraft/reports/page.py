@@ -1,6 +1,7 @@
 """One self-contained HTML page: it opens without server or network, in light and dark, wide and narrow."""
 
 import platform
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -15,7 +16,7 @@ import saligraft as sg
 from saligraft.data import Split
 from saligraft.data.whole_files import write_whole
 from saligraft.reports import tiles
-from saligraft.reports.gallery import GalleryRow, gallery_html, label_html, picture_html
+from saligraft.reports.gallery import GalleryRow, gallery_html, label_html, picture_html, valid_text
 
 STYLE_SHEET = Path(__file__).with_name("page.css")
 SHEET_TILE = 64  # longest side of an image on the contact sheet: twelve of them fill its column on a dense screen
@@ -47,9 +48,12 @@ def page_html(title: str, lead: str, sections: Sequence[Section], *, kicker: str
 
 
 def write_page(path: Path, html: str) -> Path:
-    """Write the page, with the folders it needs, and give back where it is."""
+    """Write the page, with the folders it needs, and give back where it is; what is not valid text is escaped."""
+    text = valid_text(html)
+    if text != html:
+        warnings.warn(f"{valid_text(str(path))} holds names that are not UTF-8: they are escaped there", stacklevel=2)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, html)
+    write_whole(path, text)
     return path
 
 

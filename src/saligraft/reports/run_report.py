@@ -21,8 +21,8 @@ METHOD_TITLES = {
 }
 
 
-def write_run_report(run_folder: str | Path, pictures: Section | None = None) -> Path:
-    """Write `report.html` into a run folder from what stands there and pictures; give back its path."""
+def write_run_report(run_folder: str | Path, pictures: Section | None = None, note: str = "") -> Path:
+    """Write `report.html` into a run folder from what stands there, pictures and a note; give back its path."""
     folder = Path(run_folder)
     result = json.loads(_read(folder, "result.json"))
     metrics = read_lines(folder / "metrics.jsonl")
@@ -37,7 +37,7 @@ def write_run_report(run_folder: str | Path, pictures: Section | None = None) ->
     lead = (
         f"<b>{escape(method_title(result['method']))}</b>: {escape(str(result['network']))} on "
         f"<b>{escape(str(result['data']))}</b>, {result['epochs']} epochs, seed {result['seed']}."
-    )
+    ) + (f" <b>{escape(note)}</b>" if note else "")
     return write_page(folder / "report.html", page_html(title, lead, sections))
 
 

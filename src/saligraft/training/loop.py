@@ -7,6 +7,7 @@ depend on what ran before it, nor on how often the run was stopped.
 import contextlib
 import math
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 
+from saligraft import checks
 from saligraft.reports.run_report import write_run_report
 from saligraft.training import checkpoint
 from saligraft.training.accelerator import (
@@ -31,7 +33,7 @@ from saligraft.training.recipe import Recipe
 from saligraft.training.results import EpochMetrics, EpochTiming, Result, Scores, summarize
 from saligraft.training.run_folder import History, RunFolder, load_weights, read_finished, read_history
 from saligraft.training.run_gallery import pictures
-from saligraft.training.run_state import Position, capture, differences, restore
+from saligraft.training.run_state import Position, capture, changed_data, differences, facts, restore
 from saligraft.training.session import Session, prepare
 from saligraft.training.setup import labelled_images
 from saligraft.training.stopping import RunStopped, StopRequest, listening
@@ -39,6 +41,8 @@ from saligraft.training.stopping import RunStopped, StopRequest, listening
 # In optimiser steps. To read a loss is to wait for the device, and processes that agree exchange a message.
 READ_LOSSES_EVERY = 100
 AGREE_EVERY = 8
+
+NEVER_MIXED = "No image was mixed: all epochs were warm-up."
 
 
 def train(
@@ -60,7 +64,14 @@ def train(
         what = "training.trackers need" if recipe.training.trackers else "resume needs"
         raise ValueError(f"{what} a run folder, got out=None")
     path = None if out is None else Path(out)
+    checks.utf8("the run folder's path", str(path))  # safetensors reads no others
     accelerator = make_accelerator(recipe, track_in=path)
+    if recipe.never_mixes and accelerator.is_main_process:
+        warnings.warn(
+            f"the run never mixes: its {recipe.training.epochs} epochs are all warm-up (training.warmup_epochs), "
+            f"so that method {recipe.method.name} is never applied",
+            stacklevel=2,
+        )
     told = (reporter or make_reporter()) if accelerator.is_main_process else SilentReporter()
     with contextlib.ExitStack() as stack:
         folder = None
@@ -92,9 +103,16 @@ class Run:
         self.position = Position()
         self.saved: tuple[int, int] | None = None  # epoch and batch of the newest checkpoint
         found, history = self._newest(self.path) if resume and self.path is not None else (None, None)
+        with told_to_all(accelerator):
+            self.facts = facts(self.session) if self.path is not None else {}
         if found is not None:
             with told_to_all(accelerator):
-                changed = differences(self.session, found)
+                changed = differences(self.facts, found)
+            other_data = changed_data(self.facts, found)
+            if other_data and accelerator.is_main_process:
+                message = f"the data changed since the run began, so its result cannot be repeated: {other_data}"
+                warnings.warn(message, stacklevel=3)
+            self.facts["data"] = found.state["data"]  # as the run began: warned of at each resume
             for difference in changed:
                 self.reporter.note(f"resumed under other conditions, so the last digits may differ: {difference}")
             self.position = restore(self.session, found)
@@ -197,7 +215,7 @@ class Run:
             return
         check_losses(session, position)
         check_weights(session, position)
-        captured = capture(session, position)
+        captured = capture(session, position, self.facts)
         if self.folder is not None:
             captured.state["metrics"] = self.folder.digest.hexdigest()
         batches = session.timeline.first_batch(position.epoch) + position.batch
@@ -218,8 +236,11 @@ class Run:
         with told_to_all(session.accelerator):
             if self.folder is not None:
                 self.folder.finish(summary, network)
-                shown = pictures(recipe, network, session.test_data, session.accelerator.device)
-                write_run_report(self.folder.path, shown)
+                shown = None
+                with _only_warning("the pictures of report.html"):
+                    shown = pictures(recipe, network, session.test_data, session.accelerator.device)
+                with _only_warning("report.html"):
+                    write_run_report(self.folder.path, shown, note=NEVER_MIXED if recipe.never_mixes else "")
         session.accelerator.wait_for_everyone()
         return Result(
             recipe=recipe,
@@ -267,6 +288,15 @@ def _leaving_random_state_alone() -> Iterator[None]:
         torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True),
     ):
         yield
+
+
+@contextlib.contextmanager
+def _only_warning(made: str) -> Iterator[None]:
+    """Warn of whatever goes wrong: the run is finished, and no page of it may make it fail."""
+    try:
+        yield
+    except Exception as error:
+        warnings.warn(f"the run is finished, but {made} could not be made: {error}", stacklevel=1)
 
 
 def _title(recipe: Recipe) -> str:

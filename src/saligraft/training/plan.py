@@ -62,7 +62,7 @@ def plan(recipe: Recipe, steps: int = STEPS, seconds: float = SECONDS) -> Plan:
 
 def _checkpoint_bytes(session: Session) -> int:
     """Of the tensors, which is nearly all; those of each process's own count for each."""
-    captured = capture(session, Position())
+    captured = capture(session, Position(), {})
     shared, own = (sum(value.nbytes for value in part.values()) for part in (captured.shared, captured.own))
     return int(shared + own * session.accelerator.num_processes)
 

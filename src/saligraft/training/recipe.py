@@ -42,6 +42,11 @@ class Recipe(Section):
         Field(discriminator="name"),
     ] = CosineSchedule()
 
+    @property
+    def never_mixes(self) -> bool:
+        """Whether the warm-up takes the whole run, so that its method is never applied."""
+        return bool(self.method.parts) and self.training.warmup_epochs >= self.training.epochs
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         training = self.training

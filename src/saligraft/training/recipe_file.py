@@ -9,6 +9,7 @@ import json
 import math
 import re
 import tomllib
+import warnings
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -43,10 +44,25 @@ def load_recipe(path_or_name: str | Path, overrides: Iterable[str] = (), seed: i
     for setting in sorted(settings, key=_after_names):
         changed = merge(changed, setting)
         table = merge(table, setting)
+    _shorten_warmup(table, changed)
     table |= {name: changed.get(name, "") for name in _UNTRUE_OF_OTHERS if _is_another(changed)}
     if seed is not None:
         table["seed"] = seed
     return make_recipe(table, origin=str(path_or_name))
+
+
+def _shorten_warmup(table: Table, changed: Table) -> None:
+    """Where overrides shorten a run, but not its warm-up, to no more than the warm-up: leave the last epoch to mix."""
+    by_user = changed.get("training")
+    if not isinstance(by_user, Mapping) or "epochs" not in by_user or "warmup_epochs" in by_user:
+        return
+    epochs, warmup = by_user["epochs"], table["training"].get("warmup_epochs")
+    if type(epochs) is type(warmup) is int and 1 <= epochs <= warmup:
+        table["training"] = {**table["training"], "warmup_epochs": epochs - 1}
+        warnings.warn(
+            f"training.warmup_epochs is shortened from {warmup} to {epochs - 1}, as training.epochs is set to {epochs}",
+            stacklevel=3,
+        )
 
 
 def _is_another(changed: Mapping[str, Any]) -> bool:

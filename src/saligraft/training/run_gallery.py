@@ -20,7 +20,7 @@ ROWS = 4
 
 def pictures(recipe: Recipe, network: nn.Module, data: Split, device: torch.device) -> page.Section:
     """A gallery where images are mixed with each other; the contact sheet of the data elsewhere."""
-    mixer = _mixer(recipe, data)
+    mixer = None if recipe.never_mixes else _mixer(recipe, data)
     if mixer is None:
         return page.contact_sheet_section(data)
     rows = _rows(recipe, mixer, network, data, device)

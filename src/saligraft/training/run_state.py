@@ -4,12 +4,15 @@ No random state is among it: every draw is keyed by where it stands.
 """
 
 import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from saligraft.data import Split
 from saligraft.training.checkpoint import Checkpoint
 from saligraft.training.recipe import Recipe
 from saligraft.training.recipe_file import dump_recipe
@@ -40,8 +43,11 @@ class Captured(NamedTuple):
     own: dict[str, Tensor]
 
 
-def capture(session: Session, position: Position) -> Captured:
-    """All that decides what comes next. Buffers are each process's own: between epochs they are not averaged."""
+def capture(session: Session, position: Position, known: Mapping[str, Any]) -> Captured:
+    """All that decides what comes next, and `known`, the run's facts.
+
+    Buffers are each process's own: between epochs they are not averaged.
+    """
     network, average = session.network, session.average
     shared: dict[str, Tensor] = {NETWORK + name: value for name, value in network.named_parameters()}
     own = _buffers(network, NETWORK)
@@ -54,7 +60,7 @@ def capture(session: Session, position: Position) -> Captured:
     own[LOSSES] = torch.stack(position.losses) if position.losses else torch.empty(0)
     scaler = session.accelerator.scaler
     state = {
-        **facts(session),
+        **known,
         "epoch": position.epoch,
         "batch": position.batch,
         "seconds": position.seconds,
@@ -93,7 +99,16 @@ def facts(session: Session) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "device": session.accelerator.device.type,
+        "data": {
+            "classes": list(session.train_data.classes),
+            "train": _samples(session.train_data),
+            "test": _samples(session.test_data),
+        },
     }
+
+
+def _samples(data: Split) -> dict[str, Any]:
+    return {"count": len(data), "digest": data.digest()}
 
 
 def fingerprint(recipe: Recipe) -> str:
@@ -101,9 +116,9 @@ def fingerprint(recipe: Recipe) -> str:
     return hashlib.sha256(dump_recipe(recipe).encode()).hexdigest()
 
 
-def differences(session: Session, checkpoint: Checkpoint) -> list[str]:
+def differences(now: Mapping[str, Any], checkpoint: Checkpoint) -> list[str]:
     """Circumstances that let a resumed run's numbers differ in the last digits; what cannot work is refused."""
-    now, then = facts(session), checkpoint.state
+    then = checkpoint.state
     if now["recipe"] != then["recipe"]:
         raise ValueError(f"checkpoint {checkpoint.path} is of another recipe than the one to resume")
     if now["processes"] != then["processes"]:
@@ -111,8 +126,36 @@ def differences(session: Session, checkpoint: Checkpoint) -> list[str]:
             f"a run must be resumed with as many processes as it was started with ({then['processes']}), "
             f"got {now['processes']}"
         )
+    _check_classes(then["data"]["classes"], now["data"]["classes"])
     changed = [name for name in ("threads", "torch", "device") if now[name] != then[name]]
     return [f"{name} {then[name]}, now {now[name]}" for name in changed]
+
+
+def _check_classes(then: Sequence[str], now: Sequence[str]) -> None:
+    """Refuse other classes: labels would mean others than those that the network has learned."""
+    if then == now:
+        return
+    gone, new = Counter(then) - Counter(now), Counter(now) - Counter(then)
+    changes = [
+        f"{part.total()} {word}, such as {next(iter(part))!r}" for part, word in ((gone, "gone"), (new, "new")) if part
+    ]
+    raise ValueError(
+        f"a run must be resumed with the {len(then)} classes that it was started with, "
+        f"got {len(now)} ({'; '.join(changes) or 'in another order'})"
+    )
+
+
+def changed_data(now: Mapping[str, Any], checkpoint: Checkpoint) -> str:
+    """Which splits no longer hold the samples that the run was started with, in a few words; else nothing."""
+    then = checkpoint.state["data"]
+    changes = []
+    for split in ("train", "test"):
+        before, after = then[split], now["data"][split]
+        if before["count"] != after["count"]:
+            changes.append(f"{split} had {before['count']:,} samples, now {after['count']:,}")
+        elif before != after:
+            changes.append(f"{split} has other files or contents")
+    return "; ".join(changes)
 
 
 def _buffers(network: nn.Module, prefix: str) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from saligraft import data as datasets
+from saligraft.checks import utf8
 from saligraft.networks import build_network
 from saligraft.training import schedule as shapes
 
@@ -36,6 +37,8 @@ class Section(BaseModel):
         for name in table:
             if name not in cls.model_fields:
                 raise ValueError(f"unknown key {name!r}; valid: {', '.join(cls.model_fields)}")
+            if isinstance(table[name], str):
+                utf8(name, table[name])
         return {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
 
 

@@ -73,6 +73,7 @@ class Session:
     generator: torch.Generator  # of the step's draws
     drops_blocks: bool  # whether the network holds DropBlock, whose rate grows with the steps
     timeline: Timeline
+    train_data: Split
     test_loader: Loader
     test_data: Split
 
@@ -108,6 +109,7 @@ def prepare(recipe: Recipe, accelerator: Accelerator) -> Session:
         generator=generator,
         drops_blocks=any(isinstance(module, DropBlock) for module in network.modules()),
         timeline=timeline,
+        train_data=train_data,
         test_loader=make_loader(recipe, test_data, accelerator, train=False),
         test_data=test_data,
     )

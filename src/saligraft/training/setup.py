@@ -40,6 +40,8 @@ def load_split(recipe: Recipe, split: str) -> Split:
     """The recipe's "train" or "test" images; of training images the recipe's part of each class."""
     section = recipe.data
     data = datasets.load(section.name, split=split, root=section.root, **section.options)
+    if not len(data):
+        raise ValueError(f"{section.name} must hold images to {split} on, got none")
     if split != "train" or section.per_class_subset is None:
         return data
     return per_class_subset(data, section.per_class_subset, section.subset_seed)

@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,3 +125,14 @@ def test_a_damaged_clip_is_named(clips: SpeechClips, tmp_path: Path) -> None:
     (tmp_path / "bed" / "b2_nohash_0.wav").write_bytes((clips.root / clips.files[0]).read_bytes()[:999])
     with pytest.raises(ValueError, match=r"b2_nohash_0.wav is truncated"):
         replace(clips, root=tmp_path).sample(0, None)
+
+
+def test_the_digest_tells_other_clips_and_other_noise(tmp_path: Path, clips: SpeechClips) -> None:
+    moved = replace(clips, root=Path(shutil.copytree(clips.root, tmp_path / "moved")))
+    assert moved.digest() == clips.digest()
+    digests = {clips.digest()}
+    for name in (clips.files[0], clips.noises[1][0]):
+        with (moved.root / name).open("ab") as file:
+            file.write(b"x")
+        digests.add(moved.digest())
+    assert len(digests) == 3

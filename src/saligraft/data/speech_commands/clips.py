@@ -4,6 +4,7 @@ Shapes: images (1,32,32), mel filters before frames.
 """
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,10 @@ class SpeechClips(StreamedData):
             noise = changed_spectrum(self._noise(draws), self.augmentation.draw(draws))
             spectra = (1 - share) * spectra + share * noise
         return mel_image(spectra), _GEOMETRY
+
+    def source_files(self) -> Iterator[tuple[str, str]]:
+        sounding = [file for file in self.files if file != SILENCE]
+        return ((name, f"{self.root}/{name}") for name in (*sounding, *(noise for noise, _ in self.noises)))
 
     def _rows(self, indices: Tensor) -> dict[str, Any]:
         return super()._rows(indices) | {"files": tuple(self.files[int(index)] for index in indices)}
