@@ -103,14 +103,14 @@ def prune(folder: Path, keep: int, newest: Path) -> None:
     for path in found:
         if path not in kept:
             _discard(path)
-    _clean(folder)
+    clean(folder)
 
 
 def remove_all(folder: Path) -> None:
     """Delete every checkpoint of a run, and what a kill left of one."""
     for path in names(folder):
         _discard(path)
-    _clean(folder)
+    clean(folder)
     with suppress(OSError):  # not there, or not empty: what else is in it is the user's
         (folder / CHECKPOINTS).rmdir()
 
@@ -253,7 +253,7 @@ def _take_along(path: Path, aside: Path) -> None:
         path.rmdir()
 
 
-def _clean(folder: Path) -> None:
+def clean(folder: Path) -> None:
     """Delete what kills left of checkpoints."""
     for hidden, path in [*_hidden(folder, OLD), *_hidden(folder, PARTIAL)]:
         _remove(hidden, path)
