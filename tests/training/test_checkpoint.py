@@ -107,7 +107,7 @@ def test_a_half_written_checkpoint_is_none(tmp_path: Path, accelerator: Accelera
     assert sorted(path.name for path in older.parent.iterdir()) == ["step-00000001", "step-00000002"]
 
 
-@pytest.mark.parametrize("moment", ["rename_whole", "_take_along"])
+@pytest.mark.parametrize("moment", ["_discard", "rename_whole"])
 def test_a_kill_while_a_step_is_replaced_loses_nothing(
     moment: str, tmp_path: Path, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,7 +115,11 @@ def test_a_kill_while_a_step_is_replaced_loses_nothing(
     notes = save(tmp_path, 5, accelerator, attempt=1) / "notes.txt"
     notes.write_text("mine")
 
-    def kill(*_: Path) -> None:
+    discard = checkpoint._discard
+
+    def kill(path: Path, *_: Path) -> None:
+        if moment == "_discard":
+            discard(path)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(checkpoint, moment, kill)
@@ -202,6 +206,21 @@ def test_a_checkpoint_takes_over_what_a_user_put_into_the_one_it_replaces(
         found = checkpoint.latest(tmp_path, accelerator)
         assert found is not None
         assert found.state["attempt"] == attempt
+
+
+def test_a_user_s_file_that_a_kill_left_under_a_hidden_name_comes_back(
+    tmp_path: Path, accelerator: Accelerator
+) -> None:
+    hidden = tmp_path / "checkpoints" / ".step-00000005.old"
+    hidden.mkdir(parents=True)
+    (hidden / "notes.txt").write_text("mine")
+    path = save(tmp_path, 5, accelerator)
+    for _ in range(2):
+        checkpoint.clean(tmp_path)
+        assert (path / "notes.txt").read_text() == "mine"
+        checkpoint.remove_all(tmp_path)
+    assert list(hidden.parent.iterdir()) == [path]
+    assert [file.name for file in path.iterdir()] == ["notes.txt"]
 
 
 def test_what_kills_left_of_checkpoints_is_deleted_and_no_longer_in_the_way(

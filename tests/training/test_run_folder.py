@@ -157,6 +157,16 @@ def test_what_a_user_puts_beside_a_mere_marker_is_the_user_s(tmp_path: Path) -> 
     assert {(tmp_path / name).read_text() for name in mine} == {"mine"}
 
 
+def test_what_a_kill_left_of_a_deleted_checkpoint_goes_with_the_next_resume(tmp_path: Path) -> None:
+    """Of the last one of a run, which prunes no more."""
+    folder = started(tmp_path)
+    left = tmp_path / "checkpoints" / ".step-00000002.old" / "shared.safetensors"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    folder.go_on(History([], []), CPU, processes=1)
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
 def test_overwriting_removes_checkpoints_before_their_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a kill between the two would leave a later run of another recipe to find them."""
     folder = started(tmp_path)

@@ -75,7 +75,7 @@ def save(
             sync(aside / STATE)
             sync(aside)
             _discard(final)  # a step that was taken again from an older checkpoint
-            _take_along(final, aside)
+            _move(final, aside)
             rename_whole(aside, final)
     return final
 
@@ -103,14 +103,14 @@ def prune(folder: Path, keep: int, newest: Path) -> None:
     for path in found:
         if path not in kept:
             _discard(path)
-    _clean(folder)
+    clean(folder)
 
 
 def remove_all(folder: Path) -> None:
     """Delete every checkpoint of a run, and what a kill left of one."""
     for path in names(folder):
         _discard(path)
-    _clean(folder)
+    clean(folder)
     with suppress(OSError):  # not there, or not empty: what else is in it is the user's
         (folder / CHECKPOINTS).rmdir()
 
@@ -138,7 +138,7 @@ def _name_whole_partials(folder: Path) -> None:
         with suppress(ValueError):
             _verified(aside)
             if not _own_files(final):
-                _take_along(final, aside)
+                _move(final, aside)
                 rename_whole(aside, final)
 
 
@@ -229,31 +229,29 @@ def _own_files(path: Path) -> list[Path]:
 
 def _discard(path: Path) -> None:
     """Delete a checkpoint; it loses its name first, lest a kill leave half of it under that name."""
-    if path.is_dir() and not path.is_symlink():
+    if _own_files(path) and not path.is_symlink():
         hidden = path.with_name(f".{path.name}{OLD}")
         _remove(hidden, path)  # left by a kill
         _remove(path.rename(hidden), path)
 
 
 def _remove(hidden: Path, path: Path) -> None:
-    """Delete a checkpoint that has no name yet or no longer one; what a user put into it is put back in its place."""
+    """Delete a checkpoint that has no name yet or no longer one; what a user put into it goes back to that name."""
     for file in _own_files(hidden):
         file.unlink()
-    with suppress(OSError):
-        hidden.rmdir()
-    if hidden.exists() and not path.exists():
-        hidden.rename(path)
+    _move(hidden, path)
 
 
-def _take_along(path: Path, aside: Path) -> None:
-    """Move what a user put into a checkpoint to the one that is to take its place."""
-    if path.is_dir() and not path.is_symlink():
-        for file in path.iterdir():
-            file.rename(aside / file.name)
-        path.rmdir()
+def _move(source: Path, target: Path) -> None:
+    """Move what a user put into a checkpoint's folder, all that is left of it, to the one that takes its place."""
+    if source.is_dir() and not source.is_symlink():
+        for file in source.iterdir():
+            target.mkdir(exist_ok=True)
+            file.rename(target / file.name)
+        source.rmdir()
 
 
-def _clean(folder: Path) -> None:
+def clean(folder: Path) -> None:
     """Delete what kills left of checkpoints."""
     for hidden, path in [*_hidden(folder, OLD), *_hidden(folder, PARTIAL)]:
         _remove(hidden, path)

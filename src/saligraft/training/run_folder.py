@@ -114,10 +114,11 @@ class RunFolder:
                     (self.path / parent).rmdir()
 
     def go_on(self, history: History, device: torch.device, processes: int) -> None:
-        """Put the lines back to where the checkpoint was taken: those after it will be written again.
+        """Delete what a kill left half done; put the lines back to where the checkpoint was taken.
 
         A finished run's other files stay until they are replaced.
         """
+        checkpoint.clean(self.path)
         facts = {"machine": machine_facts(device, processes)}
         write_whole(self.path / TIMING, _lines([facts, *(line._asdict() for line in history.timing)]))
         text = _lines([line._asdict() for line in history.metrics])
