@@ -22,6 +22,8 @@ from saligraft.data.streamed import StreamedData
 # Of ImageNet's training images: the values that its models are published with, torchvision's among them.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
+LARGEST_VIEW = 4096  # pixels a side
+
 Box = tuple[int, int, int, int]
 
 
@@ -92,7 +94,7 @@ def view_size(size: int | Sequence[int]) -> tuple[int, int]:
     if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
         raise TypeError(f"size must be an integer or (height, width), got {size!r}")
     for side in sides:
-        whole_number("size", side, least=1)
+        whole_number("size", side, least=1, most=LARGEST_VIEW)
     return sides
 
 
