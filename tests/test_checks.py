@@ -71,3 +71,16 @@ def test_text_that_no_file_can_hold_is_refused() -> None:
     checks.utf8("name", "日本 · é")
     with pytest.raises(ValueError, match=r"^name must be valid UTF-8, got 'caf\\udce9'$"):
         checks.utf8("name", "caf\udce9")
+
+
+@pytest.mark.parametrize("value", [1e31, 10**31, 10**400])
+def test_numbers_beyond_arithmetic_are_refused(value: float) -> None:
+    for check in (checks.positive, checks.not_negative):
+        with pytest.raises(ValueError, match=r"alpha must be between -1e\+30 and 1e\+30, got"):
+            check("alpha", value)
+    with pytest.raises(ValueError, match=r"each of mean must be between"):
+        checks.numbers("mean", (0.5, -value))
+    checks.positive("alpha", 1e30)
+    checks.whole_number("size", 2**63 - 1, least=1)
+    with pytest.raises(ValueError, match=r"size must be <= 7, got 8"):
+        checks.whole_number("size", 8, least=1, most=7)

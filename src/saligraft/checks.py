@@ -13,6 +13,10 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+# Numbers far beyond any use are refused: they end in overflows of float32 and int64, endless loops or full memory.
+LARGEST = 1e30
+LARGEST_INT = 2**63 - 1
+
 _validate_everywhere = False
 
 P = ParamSpec("P")
@@ -56,12 +60,20 @@ def positive(name: str, value: float) -> None:
     _number(name, value)
     if not 0 < value < float("inf"):
         raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
+    not_absurd(name, value)
 
 
 def not_negative(name: str, value: float) -> None:
     _number(name, value)
     if not 0 <= value < float("inf"):
         raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
+    not_absurd(name, value)
+
+
+def not_absurd(name: str, value: float, most: float = LARGEST) -> None:
+    """A finite number, and no larger than arithmetic can take."""
+    if not -most <= value <= most:
+        raise ValueError(f"{name} must be between -{most:g} and {most:g}, got {value!r}")
 
 
 def probability(name: str, value: float) -> None:
@@ -98,16 +110,20 @@ def utf8(name: str, value: str) -> None:
         raise ValueError(f"{name} must be valid UTF-8, got {value!r}") from None
 
 
-def whole_number(name: str, value: int, least: int) -> None:
+def whole_number(name: str, value: int, least: int, most: int = LARGEST_INT) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     if value < least:
         raise ValueError(f"{name} must be >= {least}, got {value}")
+    if value > most:
+        raise ValueError(f"{name} must be <= {most}, got {value}")
 
 
 def _number(name: str, value: float) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    if isinstance(value, int):
+        not_absurd(name, value)  # before it meets a float, which may not hold it
 
 
 def numbers(name: str, value: Sequence[float]) -> tuple[float, ...]:
@@ -116,6 +132,7 @@ def numbers(name: str, value: Sequence[float]) -> tuple[float, ...]:
         raise TypeError(f"{name} must be a sequence of numbers, got {value!r}")
     for each in value:
         _number(f"each of {name}", each)
+        not_absurd(f"each of {name}", each)
     return tuple(value)
 
 

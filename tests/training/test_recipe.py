@@ -51,6 +51,42 @@ def test_a_warm_up_as_long_as_the_run_never_mixes(method: str, warmup: int, neve
     assert make_recipe(table).never_mixes == never
 
 
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"training": {"epochs": 10**10}}, "training.epochs must be less than or equal to 1000000, got 10000000000"),
+        ({"training": {"batch_size": 2**63}}, "training.batch_size must be less than or equal to 1000000"),
+        ({"method": {"name": "saliency-grafting"}, "training": {"copies": 10**9}}, "training.copies must be less than"),
+        ({"training": {"phases": [{"from_epoch": 0, "size": 10**5, "batch_size": 1}]}}, "size must be less than or"),
+        ({"seed": 2**63}, "seed must be less than 9223372036854775808"),
+        ({"data": {"workers": 10**5}}, "data.workers must be less than or equal to 256, got 100000"),
+        ({"data": {"subset_seed": 10**30}}, "data.subset_seed must be less than"),
+        ({"optimizer": {"lr": 1e300}}, r"optimizer.lr must be less than or equal to 1000000, got 1e\+300"),
+        ({"optimizer": {"weight_decay": 1e300}}, "optimizer.weight_decay must be less than or equal to 1000000"),
+        ({"schedule": {"name": "step", "milestones": [1], "decay": 1e300}}, "schedule.decay must be less"),
+        ({"schedule": {"name": "piecewise-linear", "epochs": [0], "factors": [1e300]}}, "factors.0 must be less"),
+        ({"network": {"name": "wrn-999994-1"}}, r"\[network\] depth must be <= 2000, got 999994"),
+        ({"network": {"name": "wrn-10-99999999999999999999"}}, "width must be <= 1000, got 99999999999999999999"),
+        ({"network": {"name": "wrn-10-1000"}}, "wrn-10-1000 must have at most 10,000,000,000 parameters, got 73,9"),
+        ({"network": {"name": "pyramidnet-9999992-1"}}, "depth must be <= 2000, got 9999992"),
+        ({"network": {"name": "pyramidnet-20-99999999999"}}, "alpha must be <= 1000000, got 99999999999"),
+        ({"network": {"name": "resnet-10-small", "options": {"width": 10**9}}}, "width must be between -10000"),
+        ({"method": {"name": "mixup", "options": {"alpha": 1e308}}}, r"alpha must be between -1e\+30 and 1e\+30"),
+        ({"method": {"name": "augmix", "options": {"alpha": 1e308}}}, r"alpha must be between .*, got 1e\+308"),
+        ({"method": {"name": "augmix", "options": {"width": 10**9}}}, "width must be <= 100, got 1000000000"),
+        ({"method": {"name": "cutout", "options": {"size": 10**30}}}, "size must be <= 1000000"),
+        ({"method": {"name": "cutout", "options": {"fill": 1e308}}}, r"fill must be between -1e\+30 and 1e\+30"),
+        ({"method": {"name": "puzzlemix", "options": {"levels": 10**9}}}, "levels must be <= 1000, got 1000000000"),
+        ({"method": {"name": "saliency-grafting", "options": {"norm": 10**400}}}, "norm must be between"),
+        ({"method": {"name": "saliencymix", "options": {"pixel_mean": [float("nan")] * 3}}}, "each of pixel_mean"),
+    ],
+)  # fmt: skip
+def test_absurd_settings_are_refused_in_one_line(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        make_recipe(table)
+    assert "\n" not in str(caught.value)
+
+
 def test_saliency_grafting_may_have_copies() -> None:
     recipe = make_recipe({"method": {"name": "saliency-grafting"}, "training": {"copies": 3}})
     assert recipe.training.copies == 3

@@ -28,6 +28,7 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 # A test view is the middle of a resized image. Of an image longer than so many times the view's shape the ends are cut
 # off before resizing: 60000 x 1 pixels at 256 rows would take 12 GB.
 LONGEST = 16
+LARGEST_VIEW = 4096  # pixels a side
 
 Box = tuple[int, int, int, int]
 
@@ -101,7 +102,7 @@ def view_size(size: int | Sequence[int]) -> tuple[int, int]:
     if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
         raise TypeError(f"size must be an integer or (height, width), got {size!r}")
     for side in sides:
-        whole_number("size", side, least=1)
+        whole_number("size", side, least=1, most=LARGEST_VIEW)
     return sides
 
 

@@ -92,8 +92,8 @@ class AugMix(StepStrategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.whole_number("width", self.width, least=1)
-        checks.whole_number("depth", self.depth, least=1)
+        checks.whole_number("width", self.width, least=1, most=100)
+        checks.whole_number("depth", self.depth, least=1, most=100)
         checks.positive("alpha", self.alpha)
         checks.not_negative("consistency", self.consistency)
         checks.not_negative("severity", self.severity)

@@ -37,9 +37,10 @@ class Cutout(ImageTransform[Tensor]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.whole_number("size", self.size, least=1)
+        checks.whole_number("size", self.size, least=1, most=10**6)
         if isinstance(self.fill, bool) or not isinstance(self.fill, int | float):
             raise TypeError(f"fill must be a number, got {type(self.fill).__name__}")
+        checks.not_absurd("fill", self.fill)
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """Boxes (B, 4); a sample that is passed over has an empty one."""

@@ -98,13 +98,9 @@ class PyramidNet(PooledNetwork):
         drop_block: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        for name, value in (
-            ("depth", depth),
-            ("alpha", alpha),
-            ("num_classes", num_classes),
-            ("in_channels", in_channels),
-        ):
-            checks.whole_number(name, value, least=1)
+        checks.whole_number("depth", depth, least=1, most=2000)
+        for name, value in (("alpha", alpha), ("num_classes", num_classes), ("in_channels", in_channels)):
+            checks.whole_number(name, value, least=1, most=10**6)
         checks.one_of("bottleneck", bottleneck, (None, True, False))
         checks.one_of("shake_drop", shake_drop, (False, True))
         bottleneck = depth >= SHALLOWEST_BOTTLENECK if bottleneck is None else bottleneck

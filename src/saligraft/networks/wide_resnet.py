@@ -102,11 +102,11 @@ def _stages(blocks: int, width: int, dropout: float) -> Iterator[nn.Sequential]:
 
 
 def _check_shape(depth: int, width: int, dropout: float) -> None:
-    checks.whole_number("depth", depth, least=1)
+    checks.whole_number("depth", depth, least=1, most=2000)
     beyond_smallest = depth - CONVOLUTIONS_OUTSIDE_BLOCKS - CONVOLUTIONS_PER_DEEPER_BLOCK
     if beyond_smallest < 0 or beyond_smallest % CONVOLUTIONS_PER_DEEPER_BLOCK:
         raise ValueError(f"depth must be 6n + 4 with n >= 1 (10, 16, 22, 28, ...), got {depth}")
-    checks.whole_number("width", width, least=1)
+    checks.whole_number("width", width, least=1, most=1000)
     checks.not_negative("dropout", dropout)
     if dropout >= 1:
         raise ValueError(f"dropout must be in [0, 1), got {dropout}")

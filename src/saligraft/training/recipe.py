@@ -18,6 +18,7 @@ from saligraft.training.sections import (
     OptimizerSection,
     PiecewiseLinearSchedule,
     Section,
+    Seed,
     StepSchedule,
 )
 from saligraft.training.training_section import TrainingSection
@@ -30,7 +31,7 @@ class Recipe(Section):
     """What the run is, in a few words; stands on its report."""
     paper: str = ""
     """Section or table of the paper that the run follows."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     """Seed of the initial weights, the order of the images and every random draw."""
     data: DataSection = DataSection()
     network: NetworkSection = NetworkSection()

@@ -8,18 +8,21 @@ from abc import ABC, abstractmethod
 from typing import Annotated, Any, Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from saligraft import data as datasets
-from saligraft.checks import utf8
+from saligraft.checks import not_absurd, utf8
 from saligraft.networks import build_network
 from saligraft.training import schedule as shapes
 
-Count = Annotated[int, Field(ge=1)]
-CountOrZero = Annotated[int, Field(ge=0)]
+# Upper bounds stand far above any use, and below what overflows, never ends or fills the memory.
+Count = Annotated[int, Field(ge=1, le=10**6)]
+CountOrZero = Annotated[int, Field(ge=0, le=10**6)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+MOST_PARAMETERS = 10**10
 
 
 class Section(BaseModel):
@@ -55,11 +58,11 @@ class DataSection(Section):
     """Pixels of padding that the random crop of images in memory may take in, on each side."""
     flip: bool = True
     """Mirror training images at random."""
-    workers: CountOrZero = 0
+    workers: Annotated[int, Field(ge=0, le=256)] = 0
     """Processes, for each process that trains, that read what does not lie in memory; 0: none but itself."""
     per_class_subset: Count | None = None
     """Training images of each class, drawn by subset_seed; smaller subsets lie in larger ones. All, if left out."""
-    subset_seed: int = 0
+    subset_seed: Seed = 0
     """Seed of the subset, which stays the same under the run's other seeds."""
 
     @model_validator(mode="after")
@@ -85,10 +88,22 @@ class NetworkSection(Section):
         untrained = {"pretrained": False} if self.options.get("pretrained") else {}  # checking must not download
         try:
             with torch.device("meta"):  # shapes without memory: a mistake shows before any data is loaded
-                build_network(self.name, num_classes=2, **self.options | untrained)
-        except TypeError as error:
+                network = build_network(self.name, num_classes=2, **self.options | untrained)
+        except (TypeError, RuntimeError, ArithmeticError) as error:  # torch's and others' words for numbers too large
             raise ValueError(str(error)) from error
+        parameters = sum(parameter.numel() for parameter in network.parameters())
+        if parameters > MOST_PARAMETERS:
+            raise ValueError(f"{self.name} must have at most {MOST_PARAMETERS:,} parameters, got {parameters:,}")
         return self
+
+    @field_validator("options")
+    @classmethod
+    def _sizes(cls, options: dict[str, Any]) -> dict[str, Any]:
+        for name, value in options.items():
+            for number in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(number, int | float):
+                    not_absurd(name, number, most=10_000)
+        return options
 
 
 class OptimizerSection(Section):
@@ -155,7 +170,7 @@ class StepSchedule(ScheduleSection):
     """Which schedule."""
     milestones: tuple[Positive, ...]
     """Epochs at which the learning rate falls."""
-    decay: Positive = 0.1
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Factor at each of them."""
 
     def shape(self, epoch: float, epochs: int) -> float:

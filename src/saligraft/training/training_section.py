@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from saligraft.data.image_files import LARGEST_VIEW
 from saligraft.training.sections import Count, CountOrZero, Section
 
 
@@ -13,7 +14,7 @@ class Phase(Section):
 
     from_epoch: CountOrZero
     """Epochs done when the phase begins."""
-    size: Count
+    size: Annotated[int, Field(ge=1, le=LARGEST_VIEW)]
     """Height and width of its training images, in pixels; tests keep theirs."""
     batch_size: Count
     """Images of one step during the phase, in place of training.batch_size."""
@@ -32,7 +33,7 @@ class TrainingSection(Section):
     """Progressive resizing: parts of the run with other image and batch sizes, the first from_epoch 0."""
     warmup_epochs: CountOrZero = 0
     """First epochs without mixing, while saliency means nothing yet (paper §4.3); crop and flip stay."""
-    copies: Count = 1
+    copies: Annotated[int, Field(ge=1, le=100)] = 1
     """Independent mixed batches beside each original one; for methods that train on originals too."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of each label that is spread evenly over all classes."""

@@ -19,6 +19,8 @@ from saligraft.threads import one_thread
 CLASSES = tuple(OUTLINES)
 SPLITS = ("train", "test")
 SMALLEST = 16  # pixels: below it the outlines cannot be told apart
+LARGEST = 1024
+MOST_PIXELS = 10**9  # of a class, in one split: 30 GB for ten
 MEAN = (0.494, 0.507, 0.504)  # of the first 4,000 training images of seed 0
 STD = (0.320, 0.295, 0.313)
 _SAMPLES_PER_BLOCK = 1 << 17  # rendered at once: few enough for the processor's cache, and for memory at any size
@@ -35,7 +37,7 @@ def shapes(*, split: str = "train", size: int | Sequence[int] = 32, per_class: i
     """
     one_of("split", split, SPLITS)
     height, width = _check_size(size)
-    whole_number("per_class", per_class, least=1)
+    whole_number("per_class", per_class, least=1, most=MOST_PIXELS // (height * width))
     whole_number("seed", seed, least=0)
     stream = key(seed, SPLITS.index(split))
     # A block has always the same shape, so that vectorised arithmetic rounds alike whatever `per_class` is.
@@ -86,6 +88,6 @@ def _check_size(size: int | Sequence[int]) -> tuple[int, int]:
     sides = tuple(size) if isinstance(size, Sequence) else (size, size)
     if len(sides) != 2 or any(isinstance(side, bool) or not isinstance(side, int) for side in sides):
         raise TypeError(f"size must be an integer or (height, width), got {size!r}")
-    if min(sides) < SMALLEST:
-        raise ValueError(f"size must be >= {SMALLEST} pixels, got {size!r}")
+    if min(sides) < SMALLEST or max(sides) > LARGEST:
+        raise ValueError(f"size must be {SMALLEST} to {LARGEST} pixels, got {size!r}")
     return sides[0], sides[1]

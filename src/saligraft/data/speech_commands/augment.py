@@ -38,8 +38,8 @@ class Augmentation:
     def __post_init__(self) -> None:
         probability("probability", self.probability)
         positive("least_amplitude", self.least_amplitude)
-        if not self.least_amplitude <= self.most_amplitude < float("inf"):
-            raise ValueError(f"most_amplitude must be >= {self.least_amplitude} and finite, got {self.most_amplitude}")
+        if not self.least_amplitude <= self.most_amplitude <= 1000:
+            raise ValueError(f"most_amplitude must be in [{self.least_amplitude}, 1000], got {self.most_amplitude}")
         for name, value in (("speed", self.speed), ("stretch", self.stretch)):
             not_negative(name, value)
             if value >= 1:

@@ -43,7 +43,7 @@ class EnergyTerms(NamedTuple):
     def check(self) -> None:
         for name in ("beta", "gamma", "eta"):
             checks.not_negative(name, getattr(self, name))
-        checks.whole_number("levels", self.levels, least=2)
+        checks.whole_number("levels", self.levels, least=2, most=1000)
         checks.whole_number("neighbourhood", self.neighbourhood, least=1)
         for std in self.pixel_std if isinstance(self.pixel_std, Sequence) else (self.pixel_std,):
             checks.positive("pixel_std", std)
