@@ -9,7 +9,7 @@ import torch
 from hypothesis import settings
 
 # Folders that test the laboratory; with the core alone installed there is nothing to test there.
-LAB_FOLDERS = ["cli", "data", "experiments", "networks", "reports", "training"]
+LAB_FOLDERS = ["cli", "config", "data", "experiments", "io", "networks", "reports", "training"]
 collect_ignore = [] if importlib.util.find_spec("accelerate") else LAB_FOLDERS
 
 if "PYTEST_XDIST_WORKER" in os.environ:

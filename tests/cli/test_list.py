@@ -7,14 +7,14 @@ import pytest
 
 from saligraft.cli import run
 from saligraft.cli.list import TOPICS
+from saligraft.config.method_section import METHOD_NAMES
+from saligraft.config.sections import SCHEDULES, OptimizerSection
 from saligraft.data import DATASETS
 from saligraft.methods import FEATURE_MIXERS, IMAGE_TRANSFORMS, METHODS, STEP_STRATEGIES
 from saligraft.networks import NETWORKS
 from saligraft.saliency.sources import SALIENCY_SOURCES
 from saligraft.training import bundled_recipes, method_cost
 from saligraft.training.method_cost import Costs, Spread, load_costs
-from saligraft.training.method_section import METHOD_NAMES
-from saligraft.training.sections import SCHEDULES, OptimizerSection
 
 NAMES = {
     "methods": ["none", *METHODS, *IMAGE_TRANSFORMS, *FEATURE_MIXERS, *STEP_STRATEGIES, "random-choice"],

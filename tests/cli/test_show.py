@@ -8,8 +8,8 @@ from tests.data.test_image_files import png_header
 from tests.reports.pages import assert_self_contained
 
 from saligraft.cli import run
+from saligraft.config.method_section import KINDS
 from saligraft.training import make_recipe
-from saligraft.training.method_section import KINDS
 
 
 def show(out: Path, *arguments: str) -> int:

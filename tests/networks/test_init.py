@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from saligraft.config.sections import NetworkSection
 from saligraft.networks import NETWORKS, PyramidNet, SmallImageResNet, WideResNet, build_network
-from saligraft.training.sections import NetworkSection
 
 
 def test_wide_resnets_resolve_by_depth_and_width() -> None:

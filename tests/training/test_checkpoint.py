@@ -107,7 +107,7 @@ def test_a_half_written_checkpoint_is_none(tmp_path: Path, accelerator: Accelera
     assert sorted(path.name for path in older.parent.iterdir()) == ["step-00000001", "step-00000002"]
 
 
-@pytest.mark.parametrize("moment", ["_discard", "rename_whole"])
+@pytest.mark.parametrize("moment", ["_discard", "rename_durably"])
 def test_a_kill_while_a_step_is_replaced_loses_nothing(
     moment: str, tmp_path: Path, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

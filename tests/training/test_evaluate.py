@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from saligraft.config.recipe_file import load_recipe
 from saligraft.data.occlude import occlude
 from saligraft.saliency import SaliencyCapture
 from saligraft.saliency.rescale import resize_saliency
 from saligraft.training import Recipe, SilentReporter, evaluate, evaluate_run, make_recipe, train
 from saligraft.training.accelerator import make_accelerator
 from saligraft.training.evaluate import evaluate_occluded
-from saligraft.training.recipe_file import load_recipe
 from saligraft.training.run_folder import load_weights
 from saligraft.training.setup import labelled_images, load_split, make_loader, make_network
 

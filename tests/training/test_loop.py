@@ -13,8 +13,9 @@ import pytest
 import torch
 from PIL import Image
 
+from saligraft.config.method_section import METHOD_NAMES
 from saligraft.data import Batch, InMemoryLoader
-from saligraft.data.whole_files import write_whole
+from saligraft.io.files import write_atomic
 from saligraft.training import (
     Recipe,
     RunStopped,
@@ -30,7 +31,6 @@ from saligraft.training import (
 from saligraft.training.accelerator import make_accelerator
 from saligraft.training.epoch import Watch
 from saligraft.training.loop import run_epoch
-from saligraft.training.method_section import METHOD_NAMES
 from saligraft.training.run_folder import RUN_FILES
 from saligraft.training.run_state import Position
 from saligraft.training.session import prepare
@@ -345,7 +345,7 @@ def test_a_run_killed_in_its_first_moments_may_be_begun_again(
     options: dict[str, bool], tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(run_folder, "write_whole", written_then_killed)
+        patched.setattr(run_folder, "write_atomic", written_then_killed)
         with pytest.raises(MemoryError):
             quiet_train(tiny_recipe, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
@@ -353,7 +353,7 @@ def test_a_run_killed_in_its_first_moments_may_be_begun_again(
 
 
 def written_then_killed(path: Path, text: str) -> None:
-    write_whole(path, text)
+    write_atomic(path, text)
     raise MemoryError
 
 

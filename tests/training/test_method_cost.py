@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from saligraft.config.method_section import METHOD_NAMES, MethodSection
 from saligraft.strategies import training_step
 from saligraft.training.method_cost import (
     Costs,
@@ -15,7 +16,6 @@ from saligraft.training.method_cost import (
     passes,
     save_costs,
 )
-from saligraft.training.method_section import METHOD_NAMES, MethodSection
 
 
 class CountingNetwork(torch.nn.Module):

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from saligraft.config.sections import OptimizerSection
 from saligraft.networks import build_network
 from saligraft.training.optimizer import build_optimizer, head_parameters, parameter_groups
-from saligraft.training.sections import OptimizerSection
 
 
 def test_sgd_takes_the_recipe_s_numbers() -> None:

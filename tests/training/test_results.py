@@ -2,7 +2,7 @@
 
 import pytest
 
-from saligraft.training.recipe import Recipe
+from saligraft.config.recipe import Recipe
 from saligraft.training.results import EpochMetrics, summarize
 
 

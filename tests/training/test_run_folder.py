@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from saligraft.data import whole_files
+from saligraft.config.recipe import Recipe
+from saligraft.config.recipe_file import load_recipe
+from saligraft.io import files
 from saligraft.reports.page import write_page
 from saligraft.training import run_folder
-from saligraft.training.recipe import Recipe
-from saligraft.training.recipe_file import load_recipe
 from saligraft.training.results import EpochMetrics, EpochTiming
 from saligraft.training.run_folder import History, RunFolder, load_weights
 
@@ -125,12 +125,12 @@ def test_a_run_killed_in_its_first_moments_may_be_started_again(
     def killed(path: Path, text: str) -> None:
         if len(done) == writes:
             raise Killed
-        whole_files.write_whole(path, text)
+        files.write_atomic(path, text)
         done.append(path.name)
 
     folder = RunFolder.plan(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(run_folder, "write_whole", killed)
+        patched.setattr(run_folder, "write_atomic", killed)
         with pytest.raises(Killed):
             folder.start(Recipe(), CPU, processes=1)
     folder.close()

@@ -6,9 +6,9 @@ import pytest
 import torch
 from tests.reports.pages import Page
 
+from saligraft.config.method_section import METHOD_NAMES
 from saligraft.methods import METHODS
 from saligraft.training import make_recipe
-from saligraft.training.method_section import METHOD_NAMES
 from saligraft.training.run_gallery import ROWS, pictures
 from saligraft.training.setup import load_split, make_network
 

@@ -8,13 +8,13 @@ import torch
 from PIL import Image
 from torch import nn
 
+from saligraft.config.method_section import METHOD_NAMES
 from saligraft.methods import FEATURE_MIXERS, STEP_STRATEGIES
 from saligraft.saliency.bottom_up import FineGrained
 from saligraft.step import GraftingStep, MixingStep
 from saligraft.strategies import FeatureMixingStep, ViewsStep
 from saligraft.training import Recipe, SilentReporter, make_recipe, train
 from saligraft.training.accelerator import make_accelerator
-from saligraft.training.method_section import METHOD_NAMES
 from saligraft.training.setup import check_method, labelled_images, load_split, make_loader, make_network, make_step
 
 

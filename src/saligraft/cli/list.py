@@ -76,9 +76,9 @@ def _measured_methods(save: Path | None) -> "Table":
 
 def _methods_table(costs: "Costs") -> "Table":
     """All methods, kind by kind, then the two ways to join them."""
+    from saligraft.config.method_section import AND, KINDS, NO_METHOD, RANDOM_CHOICE, MethodSection
     from saligraft.methods import Compose, RandomChoice
     from saligraft.training.method_cost import describe, passes
-    from saligraft.training.method_section import AND, KINDS, NO_METHOD, RANDOM_CHOICE, MethodSection
 
     table = _table("Methods", "name", "passes per step", "cost against plain (measured)", "what it does")
     for column, width in zip(table.columns[1:3], (8, 12), strict=True):
@@ -151,7 +151,7 @@ PLAIN = "plain training"  # how the title of a protocol's own recipe ends
 
 def _recipes() -> "Table":
     """Protocols, and under each the methods that it has a recipe for."""
-    from saligraft.training.recipe_file import bundled_titles
+    from saligraft.config.recipe_file import bundled_titles
 
     titles = bundled_titles()
     bases = {name: title.removesuffix(PLAIN) for name, title in titles.items() if title.endswith(PLAIN)}
@@ -170,14 +170,14 @@ def _recipes() -> "Table":
 
 
 def _schedules() -> "Table":
-    from saligraft.training.sections import SCHEDULES
+    from saligraft.config.sections import SCHEDULES
 
     return _rows("Schedules", ((name, _first_sentence(kind)) for name, kind in SCHEDULES.items()))
 
 
 def _settings() -> "Table":
     """Every setting of a recipe, from its fields' own descriptions."""
-    from saligraft.training.recipe import Recipe
+    from saligraft.config.recipe import Recipe
 
     table = _table("Settings", "key", "default", "meaning")
     fields = Recipe.model_fields
@@ -194,7 +194,7 @@ def _settings() -> "Table":
 
 def _section_rows(section: Any) -> Iterable[tuple[str, str, str]]:
     """The keys of a section, and of those inside it."""
-    from saligraft.training.sections import Section
+    from saligraft.config.sections import Section
 
     for key, field in type(section).model_fields.items():
         if isinstance(field.default, Section):
@@ -206,8 +206,8 @@ def _section_rows(section: Any) -> Iterable[tuple[str, str, str]]:
 
 def _schedule_rows() -> Iterable[tuple[str, str, str]]:
     """The schedules' common keys, then each one's own."""
-    from saligraft.training.recipe import Recipe
-    from saligraft.training.sections import SCHEDULES, ScheduleSection
+    from saligraft.config.recipe import Recipe
+    from saligraft.config.sections import SCHEDULES, ScheduleSection
 
     common = ScheduleSection.model_fields
     yield "name", Recipe.model_fields["schedule"].default.name, f"One of {', '.join(SCHEDULES)}."
@@ -254,7 +254,7 @@ def _first_sentence(thing: Any) -> str:
 
 def _shown(field: Any) -> str:
     """A default as one would write it after `--set`."""
-    from saligraft.training.recipe_file import toml_value
+    from saligraft.config.recipe_file import toml_value
 
     if field.is_required():
         return "(required)"

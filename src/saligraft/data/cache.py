@@ -26,8 +26,8 @@ from typing import BinaryIO
 import torch
 from torch import Tensor
 
-from saligraft.data.locks import locked
-from saligraft.data.whole_files import rename_whole
+from saligraft.io.files import rename_durably
+from saligraft.io.locks import locked
 
 HEADER_BYTES = 4096  # a page, so that samples start aligned
 FORMAT = "saligraft cache 2"
@@ -138,7 +138,7 @@ def _build(path: Path, key: str, blocks: Blocks) -> Tensor:
         try:
             _write(part, key, blocks)
             with _cache_trouble():
-                rename_whole(part, path)
+                rename_durably(part, path)
         finally:
             part.unlink(missing_ok=True)
     written = _read(path, key)

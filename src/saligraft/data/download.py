@@ -9,9 +9,9 @@ from pathlib import Path
 from saligraft.data.archives import unpack
 from saligraft.data.checksums import check_file
 from saligraft.data.cifar import CIFAR10, CIFAR100
-from saligraft.data.locks import locked
 from saligraft.data.roots import data_root
 from saligraft.data.transfer import Report, fetch, no_report
+from saligraft.io.locks import locked
 
 
 @dataclass(frozen=True, kw_only=True)

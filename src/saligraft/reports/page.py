@@ -14,7 +14,7 @@ from torch import Tensor
 
 import saligraft as sg
 from saligraft.data import Split
-from saligraft.data.whole_files import write_whole
+from saligraft.io.files import write_atomic
 from saligraft.reports import tiles
 from saligraft.reports.gallery import GalleryRow, gallery_html, label_html, picture_html, valid_text
 
@@ -53,7 +53,7 @@ def write_page(path: Path, html: str) -> Path:
     if text != html:
         warnings.warn(f"{valid_text(str(path))} holds names that are not UTF-8: they are escaped there", stacklevel=2)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, text)
+    write_atomic(path, text)
     return path
 
 

@@ -12,7 +12,7 @@ from accelerate.tracking import get_available_trackers
 from accelerate.utils import DistributedDataParallelKwargs, broadcast_object_list, gather_object
 from torch import nn
 
-from saligraft.training.recipe import Recipe
+from saligraft.config.recipe import Recipe
 
 PROJECT = "saligraft"  # what trackers file a run under; of those that write files also the folder's name
 Decision = TypeVar("Decision")

@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import distributed
 
-from saligraft.data.whole_files import write_whole
+from saligraft.config.recipe_file import load_recipe
+from saligraft.io.files import write_atomic
 from saligraft.training.loop import train
-from saligraft.training.recipe_file import load_recipe
 
 BEST = "best.json"
 
@@ -61,7 +61,7 @@ def train_best_of(
     summaries = {value: train(recipes[value], folders[value], **options).summary for value in values}
     found = BestOf(setting=setting, folders=folders, summaries=summaries)
     if not distributed.is_initialized() or distributed.get_rank() == 0:
-        write_whole(Path(out) / BEST, json.dumps(_table(found), indent=2, allow_nan=False) + "\n")
+        write_atomic(Path(out) / BEST, json.dumps(_table(found), indent=2, allow_nan=False) + "\n")
     return found
 
 

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from saligraft.data.whole_files import rename_whole, sync
+from saligraft.io.files import rename_durably, sync
 from saligraft.streams import unbreakable
 from saligraft.training.accelerator import ToldElsewhereError, decided_by_first
 
@@ -76,7 +76,7 @@ def save(
             sync(aside)
             _discard(final)  # a step that was taken again from an older checkpoint
             _move(final, aside)
-            rename_whole(aside, final)
+            rename_durably(aside, final)
     return final
 
 
@@ -139,7 +139,7 @@ def _name_whole_partials(folder: Path) -> None:
             _verified(aside)
             if not _own_files(final):
                 _move(final, aside)
-                rename_whole(aside, final)
+                rename_durably(aside, final)
 
 
 def _verified(path: Path) -> dict[str, Any]:

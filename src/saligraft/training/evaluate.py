@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from saligraft.config.recipe import Recipe
+from saligraft.config.recipe_file import load_recipe
 from saligraft.data import Split
 from saligraft.data.occlude import GRID, hidden_cells, occlude
 from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.rescale import resize_saliency
 from saligraft.saliency.sources import FeatureMap
 from saligraft.training.accelerator import make_accelerator, sum_over_processes
-from saligraft.training.recipe import Recipe
-from saligraft.training.recipe_file import load_recipe
 from saligraft.training.results import Scores
 from saligraft.training.run_folder import RECIPE, load_weights
 from saligraft.training.setup import labelled_images, load_split, make_loader, make_network

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from saligraft import checks
+from saligraft.config.recipe import Recipe
 from saligraft.reports.run_report import write_run_report
 from saligraft.training import checkpoint
 from saligraft.training.accelerator import (
@@ -29,7 +30,6 @@ from saligraft.training.accelerator import (
 from saligraft.training.epoch import DivergenceError, Watch, check_losses, check_weights, train_epoch
 from saligraft.training.evaluate import evaluate
 from saligraft.training.progress import Reporter, SilentReporter, make_reporter
-from saligraft.training.recipe import Recipe
 from saligraft.training.results import EpochMetrics, EpochTiming, Result, Scores, summarize
 from saligraft.training.run_folder import History, RunFolder, load_weights, read_finished, read_history
 from saligraft.training.run_gallery import pictures

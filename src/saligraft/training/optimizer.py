@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from saligraft.config.sections import OptimizerSection
 from saligraft.networks.base import PooledNetwork
 from saligraft.saliency.layer_source import is_linear
-from saligraft.training.sections import OptimizerSection
 
 INITIAL_LR = "initial_lr"  # as torch's own schedulers name it
 

@@ -7,8 +7,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from saligraft.config.recipe import Recipe
 from saligraft.training.accelerator import make_accelerator
-from saligraft.training.recipe import Recipe
 from saligraft.training.run_folder import machine_facts
 from saligraft.training.run_state import Position, capture
 from saligraft.training.session import Session, prepare

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from saligraft.training.recipe import Recipe
+from saligraft.config.recipe import Recipe
 
 LAST_EPOCHS = 10  # the paper's Tiny-ImageNet numbers are means of the last ten epochs (appendix B)
 

@@ -22,12 +22,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
-from saligraft.data.whole_files import naming, write_whole, written_aside
+from saligraft.config.recipe import Recipe
+from saligraft.config.recipe_file import dump_recipe, load_recipe
+from saligraft.io.files import atomic_path, name_in_errors, write_atomic
+from saligraft.io.run_lock import LOCK, RunLock
 from saligraft.training import checkpoint
-from saligraft.training.recipe import Recipe
-from saligraft.training.recipe_file import dump_recipe, load_recipe
 from saligraft.training.results import EpochMetrics, EpochTiming, summarize
-from saligraft.training.run_lock import LOCK, RunLock
 
 MARKER, MARKER_FORMAT = "run.json", "saligraft run 1"
 RECIPE, METRICS, RESULT = "recipe.toml", "metrics.jsonl", "result.json"
@@ -91,9 +91,9 @@ class RunFolder:
         if foreign and not (foreign == [RECIPE] and (self.path / RECIPE).read_bytes() == text.encode()):
             raise ValueError(f"the run folder {self.path} holds {_listed(foreign)}, of no run: choose another")
         self._mark(run=secrets.token_hex(16), files=[])
-        write_whole(self.path / RECIPE, text)
+        write_atomic(self.path / RECIPE, text)
         self._mark(files=[*RUN_FILES])
-        write_whole(self.path / TIMING, _lines([{"machine": machine_facts(device, processes)}]))
+        write_atomic(self.path / TIMING, _lines([{"machine": machine_facts(device, processes)}]))
 
     def remove(self) -> None:
         """Delete the checkpoints and files of the run that the marker is of; what else stands there is the user's.
@@ -120,9 +120,9 @@ class RunFolder:
         """
         checkpoint.clean(self.path)
         facts = {"machine": machine_facts(device, processes)}
-        write_whole(self.path / TIMING, _lines([facts, *(line._asdict() for line in history.timing)]))
+        write_atomic(self.path / TIMING, _lines([facts, *(line._asdict() for line in history.timing)]))
         text = _lines([line._asdict() for line in history.metrics])
-        write_whole(self.path / METRICS, text)
+        write_atomic(self.path / METRICS, text)
         self.digest.update(text.encode())
 
     def add_epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
@@ -141,26 +141,26 @@ class RunFolder:
 
     def finish(self, summary: Mapping[str, Any], network: nn.Module) -> None:
         """Write the network, then the result: where result.json stands, the run is whole."""
-        with written_aside(self.path / MODEL) as aside:
+        with atomic_path(self.path / MODEL) as aside:
             try:
                 save_model(network, str(aside))
             except SafetensorError as error:  # how it words a full disk
                 raise OSError(f"{error}; resume once there is room") from error
             aside.chmod(0o666 & ~_umask())  # safetensors writes for the owner alone
-        write_whole(self.path / RESULT, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+        write_atomic(self.path / RESULT, json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
     def close(self) -> None:
         self.lock.release()
 
     def _mark(self, **changes: Any) -> None:
         self.marker = {"format": MARKER_FORMAT, **(self.marker or {}), **changes}
-        write_whole(self.path / MARKER, json.dumps(self.marker, indent=2) + "\n")
+        write_atomic(self.path / MARKER, json.dumps(self.marker, indent=2) + "\n")
 
     def _append(self, name: str, entry: Mapping[str, Any]) -> bytes:
         """Add a line, or none of it where the disk is full; returns it."""
         path, line = self.path / name, _lines([entry]).encode()
         size = path.stat().st_size if path.exists() else None
-        with naming(path):
+        with name_in_errors(path):
             try:
                 with path.open("ab") as file:
                     file.write(line)

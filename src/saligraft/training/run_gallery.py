@@ -5,14 +5,14 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
+from saligraft.config.method_section import Normalization
+from saligraft.config.recipe import Recipe
 from saligraft.data import Split
 from saligraft.methods import BatchMixer, Compose, ImageTransform, PuzzleMix
 from saligraft.reports import page
 from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows
 from saligraft.saliency.base import NetworkSource
 from saligraft.saliency.sources import SALIENCY_SOURCES
-from saligraft.training.method_section import Normalization
-from saligraft.training.recipe import Recipe
 
 BATCH = 32  # test images that pairs are drawn from: enough to choose among, quick for any network
 ROWS = 4

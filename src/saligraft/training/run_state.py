@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from saligraft.config.recipe import Recipe
+from saligraft.config.recipe_file import dump_recipe
 from saligraft.data import Split
 from saligraft.training.checkpoint import Checkpoint
-from saligraft.training.recipe import Recipe
-from saligraft.training.recipe_file import dump_recipe
 from saligraft.training.results import EpochMetrics, EpochTiming
 from saligraft.training.session import Session
 

@@ -10,13 +10,13 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
+from saligraft.config.recipe import Recipe
 from saligraft.data import Loader, Split
 from saligraft.regularizers import DropBlock
 from saligraft.step import TrainingStep
 from saligraft.training.accelerator import told_to_all
 from saligraft.training.ema import Average
 from saligraft.training.optimizer import build_optimizer
-from saligraft.training.recipe import Recipe
 from saligraft.training.setup import (
     check_method,
     load_split,

@@ -10,6 +10,8 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from saligraft import data as datasets
+from saligraft.config.method_section import Normalization
+from saligraft.config.recipe import Recipe
 from saligraft.data import Loader, Split, make_data_loader
 from saligraft.data.per_class_subset import per_class_subset
 from saligraft.draws import key
@@ -29,8 +31,6 @@ from saligraft.saliency.base import without_trace
 from saligraft.step import TrainingStep
 from saligraft.strategies import Method, training_step
 from saligraft.training.compiled import compile_passes
-from saligraft.training.method_section import Normalization
-from saligraft.training.recipe import Recipe
 
 # Separate streams of one seed. No stream is carried: each use seeds itself anew from where it stands.
 WEIGHTS, MIXING, LAYERS = range(3)

@@ -1,4 +1,4 @@
-"""Files that are whole or not there at all, whenever the power goes: written aside, synced, renamed."""
+"""Files that are written atomically, so that a crash leaves the old content or the new: write aside, sync, rename."""
 
 import errno
 import os
@@ -8,32 +8,32 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomic(path: Path, text: str) -> None:
     """Replace the file by this text; a reader, or a kill at any moment, finds the old text or the new."""
-    with written_aside(path) as aside:
+    with atomic_path(path) as aside:
         aside.write_text(text, encoding="utf-8")
 
 
 @contextmanager
-def written_aside(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path) -> Iterator[Path]:
     """A name to write to in the block, which then becomes `path`; after an error, which names `path`, nothing stays.
 
     It stands in a folder of its own, since safetensors, too, writes to a temporary name beside its file.
     """
     work = path.with_name(f".{path.name}.partial")
-    with naming(path):
+    with name_in_errors(path):
         shutil.rmtree(work, ignore_errors=True)  # left by a kill
         try:
             work.mkdir()
             yield work / path.name
             sync(work / path.name)
-            rename_whole(work / path.name, path)
+            rename_durably(work / path.name, path)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def name_in_errors(path: Path) -> Iterator[None]:
     """Let an error of writing, such as a full disk's, say in one line which file it struck."""
     try:
         yield
@@ -41,7 +41,7 @@ def naming(path: Path) -> Iterator[None]:
         raise OSError(f"{path} could not be written: {error.strerror or error}") from error
 
 
-def rename_whole(aside: Path, path: Path) -> None:
+def rename_durably(aside: Path, path: Path) -> None:
     """Give a synced file or folder its name, for good."""
     aside.replace(path)
     if os.name == "posix":  # elsewhere a folder cannot be opened

@@ -7,9 +7,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from saligraft.methods import FEATURE_MIXERS
-from saligraft.training.method_section import MethodSection
-from saligraft.training.sections import (
+from saligraft.config.method_section import MethodSection
+from saligraft.config.sections import (
     ConstantSchedule,
     CosineSchedule,
     DataSection,
@@ -21,7 +20,8 @@ from saligraft.training.sections import (
     Seed,
     StepSchedule,
 )
-from saligraft.training.training_section import TrainingSection
+from saligraft.config.training_section import TrainingSection
+from saligraft.methods import FEATURE_MIXERS
 
 
 class Recipe(Section):

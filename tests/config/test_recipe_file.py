@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saligraft.config.recipe import make_recipe
+from saligraft.config.recipe_file import dump_toml, merge, parse_override
 from saligraft.training import dump_recipe, load_recipe
-from saligraft.training.recipe import make_recipe
-from saligraft.training.recipe_file import dump_toml, merge, parse_override
 
 SCALARS = st.one_of(
     st.booleans(),

@@ -5,8 +5,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from saligraft.config.sections import Count, CountOrZero, Section
 from saligraft.data.image_files import LARGEST_VIEW
-from saligraft.training.sections import Count, CountOrZero, Section
 
 
 class Phase(Section):

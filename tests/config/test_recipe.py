@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from saligraft.training.recipe import Recipe, make_recipe
+from saligraft.config.recipe import Recipe, make_recipe
 
 
 def test_an_empty_recipe_is_a_whole_one() -> None:

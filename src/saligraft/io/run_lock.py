@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Self
 
-from saligraft.data.whole_files import naming
+from saligraft.io.files import name_in_errors
 
 try:
     import fcntl
@@ -35,7 +35,7 @@ class RunLock:
         self.path = folder / LOCK
         self.made_folders = _make_folders(folder)
         try:
-            with naming(self.path):
+            with name_in_errors(self.path):
                 self._acquire()
         except (ValueError, OSError):
             self._remove_folders()

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from saligraft.config.method_section import MethodSection
+from saligraft.config.saliency_section import Normalization, SaliencySection, own_source
 from saligraft.methods import AttentiveCutMix, Mixup, PuzzleMix, SaliencyGrafting, SaliencyMix
 from saligraft.saliency.bottom_up import FineGrained
 from saligraft.saliency.feature_map import feature_saliency
 from saligraft.saliency.sources import SALIENCY_SOURCES, FeatureMap
-from saligraft.training.method_section import MethodSection
-from saligraft.training.saliency_section import Normalization, SaliencySection, own_source
 
 DATA = Normalization(mean=(0.4, 0.5, 0.6), std=(0.1, 0.2, 0.3))
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from saligraft.config.method_section import BY_NAME, METHOD_NAMES, MethodSection, Normalization
 from saligraft.methods import (
     AttentiveCutMix,
     AugMix,
@@ -21,7 +22,6 @@ from saligraft.methods import (
     SaliencyMix,
 )
 from saligraft.training import dump_recipe, load_recipe, make_recipe
-from saligraft.training.method_section import BY_NAME, METHOD_NAMES, MethodSection, Normalization
 
 DATA = Normalization(mean=(0.4, 0.5, 0.6), std=(0.1, 0.2, 0.3))
 SECTIONS: list[dict[str, Any]] = [

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from saligraft.training import run_lock
-from saligraft.training.run_lock import RunLock
+from saligraft.io import run_lock
+from saligraft.io.run_lock import RunLock
 
-HOLD = "import sys, time; from pathlib import Path; from saligraft.training.run_lock import RunLock; "
+HOLD = "import sys, time; from pathlib import Path; from saligraft.io.run_lock import RunLock; "
 HOLD += "lock = RunLock(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
 
 

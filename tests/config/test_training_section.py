@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from saligraft.config.recipe_file import dump_recipe, load_recipe
+from saligraft.config.training_section import TrainingSection
 from saligraft.training import make_recipe
-from saligraft.training.recipe_file import dump_recipe, load_recipe
-from saligraft.training.training_section import TrainingSection
 
 PHASES = [
     {"from_epoch": 0, "size": 128, "batch_size": 1024},

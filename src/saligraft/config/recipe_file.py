@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from saligraft.training.recipe import Recipe, make_recipe
+from saligraft.config.recipe import Recipe, make_recipe
 
 Table = dict[str, Any]
 EXTENDS = "extends"

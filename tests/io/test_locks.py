@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from saligraft.data.locks import locked
+from saligraft.io.locks import locked
 
 
 def _work(path: Path, log: Path, number: int) -> None:

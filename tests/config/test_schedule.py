@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saligraft.training import schedule
+from saligraft.config import schedule
 
 
 def test_step_falls_at_each_milestone_and_not_before() -> None:

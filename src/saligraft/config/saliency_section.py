@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Self
 from pydantic import Field
 from torch import nn
 
+from saligraft.config.sections import Section, complete_options
 from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.sources import SALIENCY_SOURCES, saliency_source
-from saligraft.training.sections import Section, complete_options
 
 
 class Normalization(NamedTuple):

@@ -12,11 +12,11 @@ import pytest
 import torch
 from tests.training.small_sets import write_small_sets
 
+from saligraft.config.method_section import BY_NAME
 from saligraft.networks import build_network
 from saligraft.training import Recipe, SilentReporter, bundled_recipes, load_recipe, make_recipe
 from saligraft.training.accelerator import make_accelerator
 from saligraft.training.epoch import optimizer_step, set_learning_rate
-from saligraft.training.method_section import BY_NAME
 from saligraft.training.session import prepare
 
 NAMES = tuple(bundled_recipes())

@@ -29,6 +29,10 @@ from typing import Annotated, Any, Self, get_args, get_type_hints
 from pydantic import Field, field_validator, model_validator
 from torch import nn
 
+from saligraft.config.saliency_section import Normalization as Normalization
+from saligraft.config.saliency_section import SaliencySection as SaliencySection
+from saligraft.config.saliency_section import own_source
+from saligraft.config.sections import Section, complete_options
 from saligraft.methods import (
     FEATURE_MIXERS,
     IMAGE_TRANSFORMS,
@@ -43,10 +47,6 @@ from saligraft.methods import (
 )
 from saligraft.step import TrainingStep
 from saligraft.strategies import Method, training_step
-from saligraft.training.saliency_section import Normalization as Normalization
-from saligraft.training.saliency_section import SaliencySection as SaliencySection
-from saligraft.training.saliency_section import own_source
-from saligraft.training.sections import Section, complete_options
 
 NO_METHOD = "none"
 RANDOM_CHOICE = "random-choice"

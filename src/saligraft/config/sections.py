@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from saligraft import data as datasets
 from saligraft.checks import not_absurd, utf8
+from saligraft.config import schedule as shapes
 from saligraft.networks import build_network
-from saligraft.training import schedule as shapes
 
 # Upper bounds stand far above any use, and below what overflows, never ends or fills the memory.
 Count = Annotated[int, Field(ge=1, le=10**6)]
