@@ -76,7 +76,7 @@ class RunFolder:
                 "or go on with its run (--resume)"
             )
         if refusal:
-            folder.close()
+            folder.lock.release(restore=not folder.marker)
             raise ValueError(f"the run folder {path} {refusal}")
         return folder
 
