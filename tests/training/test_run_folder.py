@@ -72,6 +72,19 @@ def test_a_folder_that_no_run_made_is_refused_with_what_it_holds(
     assert names(tmp_path) == {file}
 
 
+@pytest.mark.parametrize("content", ["", "4711"])
+def test_a_lock_file_in_a_folder_that_no_run_made_stays(content: str, tmp_path: Path) -> None:
+    """Other programs use the name too, for empty files and for process ids."""
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / ".lock").write_text(content)
+    with pytest.raises(ValueError, match="is not empty"):
+        RunFolder.plan(tmp_path, overwrite=True)
+    assert (tmp_path / ".lock").read_text() == content
+    (tmp_path / "notes.txt").unlink()
+    RunFolder.plan(tmp_path).close()  # beside nothing else, it is what a killed run left
+    assert names(tmp_path) == set()
+
+
 def test_of_many_names_some_are_listed(tmp_path: Path) -> None:
     for name in "hgfedcba":
         (tmp_path / name).touch()

@@ -141,6 +141,28 @@ CLASS_CHANGES = {
 }
 
 
+def damage_checkpoints(run: Path) -> None:
+    for file in run.glob("checkpoints/*/shared.safetensors"):
+        file.write_bytes(b"")
+
+
+def delete_checkpoints(run: Path) -> None:
+    shutil.rmtree(run / "checkpoints")
+
+
+@pytest.mark.parametrize("lose", [damage_checkpoints, delete_checkpoints])
+def test_the_data_of_a_finished_run_are_checked_without_its_checkpoints(
+    lose: Callable[[Path], None], pets: Pets
+) -> None:
+    lose(pets.folder / "finished")
+    picture(pets.folder / "data" / "cat" / "9.png", 9)
+    with pytest.warns(UserWarning, match=r"^the data changed since the run began.*: train had 12 samples, now 13$"):
+        pets.resume("finished")
+    (pets.folder / "data" / "cat").rename(pets.folder / "data" / "zebra")
+    with pytest.raises(ValueError, match="a run must be resumed with the 3 classes that it was started with"):
+        pets.resume("finished")
+
+
 @pytest.mark.parametrize("run", ["finished", "stopped"])
 @pytest.mark.parametrize(("change", "message"), CLASS_CHANGES.values(), ids=CLASS_CHANGES)
 def test_a_run_is_not_resumed_with_other_classes(

@@ -55,6 +55,7 @@ def train_best_of(
     `options` are those of `train`; with resume=True runs that are whole stay as they are. best.json says which is best.
     """
     setting, values = parse_values(choice)
+    _refuse_foreign(Path(out) / BEST)
     folders = {value: Path(out) / f"{setting.rpartition('.')[2]}-{value}" for value in values}
     # All are loaded first: a mistake in the last must not show after days of training.
     recipes = {value: load_recipe(recipe, [*settings, f"{setting}={value}"], seed=seed) for value in values}
@@ -63,6 +64,18 @@ def train_best_of(
     if not distributed.is_initialized() or distributed.get_rank() == 0:
         write_atomic(Path(out) / BEST, json.dumps(_table(found), indent=2, allow_nan=False) + "\n")
     return found
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Refuse to replace a file that no earlier call wrote."""
+    if not path.exists():
+        return
+    try:
+        written = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        written = None
+    if not (isinstance(written, dict) and written.keys() == {"setting", "picked_on", "best", "runs"}):
+        raise ValueError(f"{path} is not the result of a best-of: choose another folder")
 
 
 def _table(found: BestOf) -> dict[str, Any]:

@@ -31,9 +31,9 @@ from saligraft.training.epoch import DivergenceError, Watch, check_losses, check
 from saligraft.training.evaluate import evaluate
 from saligraft.training.progress import Reporter, SilentReporter, make_reporter
 from saligraft.training.results import EpochMetrics, EpochTiming, Result, Scores, summarize
-from saligraft.training.run_folder import History, RunFolder, load_weights, read_finished, read_history
+from saligraft.training.run_folder import History, RunFolder, load_weights, read_finished, read_history, read_marker
 from saligraft.training.run_gallery import pictures
-from saligraft.training.run_state import Position, capture, changed_data, differences, facts, restore
+from saligraft.training.run_state import Position, capture, changed_data, check_classes, differences, facts, restore
 from saligraft.training.session import Session, prepare
 from saligraft.training.setup import labelled_images
 from saligraft.training.stopping import RunStopped, StopRequest, listening
@@ -108,24 +108,34 @@ class Run:
         if found is not None:
             with told_to_all(accelerator):
                 changed = differences(self.facts, found)
-            other_data = changed_data(self.facts, found)
-            if other_data and accelerator.is_main_process:
-                message = f"the data changed since the run began, so its result cannot be repeated: {other_data}"
-                warnings.warn(message, stacklevel=3)
-            self.facts["data"] = found.state["data"]  # as the run began: warned of at each resume
+            self._compare_data(found.state["data"])
             for difference in changed:
                 self.reporter.note(f"resumed under other conditions, so the last digits may differ: {difference}")
             self.position = restore(self.session, found)
             self.saved = (self.position.epoch, self.position.batch)
         if history is not None and self.path is not None:
+            if found is None:
+                self._compare_data((read_marker(self.path) or {}).get("data"))
             self._take_up(history, self.path)
         with told_to_all(accelerator):
             if self.folder is not None:
                 place = (accelerator.device, accelerator.num_processes)
                 if history is None:
-                    self.folder.start(recipe, *place)
+                    self.folder.start(recipe, *place, self.facts["data"])
                 else:
                     self.folder.go_on(history, *place)
+
+    def _compare_data(self, began_with: dict[str, Any] | None) -> None:
+        """Refuse other classes than the run began with, and warn of other samples, at each resume."""
+        if began_with is None:
+            return
+        with told_to_all(self.session.accelerator):
+            check_classes(began_with["classes"], self.facts["data"]["classes"])
+        changes = changed_data(began_with, self.facts["data"])
+        if changes and self.session.accelerator.is_main_process:
+            message = f"the data changed since the run began, so its result cannot be repeated: {changes}"
+            warnings.warn(message, stacklevel=4)
+        self.facts["data"] = began_with
 
     def _newest(self, path: Path) -> tuple[checkpoint.Checkpoint | None, History | None]:
         """The newest whole checkpoint, and the epochs before it; of a finished run all epochs."""

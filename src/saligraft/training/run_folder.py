@@ -76,21 +76,24 @@ class RunFolder:
                 "or go on with its run (--resume)"
             )
         if refusal:
-            folder.close()
+            folder.lock.release(restore=not folder.marker)
             raise ValueError(f"the run folder {path} {refusal}")
         return folder
 
-    def start(self, recipe: Recipe, device: torch.device, processes: int) -> None:
+    def start(
+        self, recipe: Recipe, device: torch.device, processes: int, data: Mapping[str, Any] | None = None
+    ) -> None:
         """Delete an earlier run; mark the folder, write the complete recipe, then what machine this is.
 
         Names are this run's once its recipe stands there. Before that, a file of such a name is somebody else's.
+        `data` is kept in the marker: a finished run is compared with it once its checkpoints are gone.
         """
         self.remove()
         text = dump_recipe(recipe)
         foreign = [name for name in RUN_FILES if (self.path / name).exists()]
         if foreign and not (foreign == [RECIPE] and (self.path / RECIPE).read_bytes() == text.encode()):
             raise ValueError(f"the run folder {self.path} holds {_listed(foreign)}, of no run: choose another")
-        self._mark(run=secrets.token_hex(16), files=[])
+        self._mark(run=secrets.token_hex(16), files=[], data=data)
         write_atomic(self.path / RECIPE, text)
         self._mark(files=[*RUN_FILES])
         write_atomic(self.path / TIMING, _lines([{"machine": machine_facts(device, processes)}]))

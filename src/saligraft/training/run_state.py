@@ -126,12 +126,11 @@ def differences(now: Mapping[str, Any], checkpoint: Checkpoint) -> list[str]:
             f"a run must be resumed with as many processes as it was started with ({then['processes']}), "
             f"got {now['processes']}"
         )
-    _check_classes(then["data"]["classes"], now["data"]["classes"])
     changed = [name for name in ("threads", "torch", "device") if now[name] != then[name]]
     return [f"{name} {then[name]}, now {now[name]}" for name in changed]
 
 
-def _check_classes(then: Sequence[str], now: Sequence[str]) -> None:
+def check_classes(then: Sequence[str], now: Sequence[str]) -> None:
     """Refuse other classes: labels would mean others than those that the network has learned."""
     if then == now:
         return
@@ -145,12 +144,11 @@ def _check_classes(then: Sequence[str], now: Sequence[str]) -> None:
     )
 
 
-def changed_data(now: Mapping[str, Any], checkpoint: Checkpoint) -> str:
+def changed_data(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Which splits no longer hold the samples that the run was started with, in a few words; else nothing."""
-    then = checkpoint.state["data"]
     changes = []
     for split in ("train", "test"):
-        before, after = then[split], now["data"][split]
+        before, after = then[split], now[split]
         if before["count"] != after["count"]:
             changes.append(f"{split} had {before['count']:,} samples, now {after['count']:,}")
         elif before != after:
