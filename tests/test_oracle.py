@@ -99,7 +99,7 @@ def graft_by_the_paper(
     return Graft(np.stack(grafts), np.stack(masks), np.array(weights), (originals + mixed) / 2)
 
 
-# 3 divides the 9 by 12 map; 4 divides one side only; 8 neither; 10 enlarges one side and shrinks the other; 16 enlarges.
+# Of the 9 by 12 map 3 divides both sides, 4 one and 8 neither; 10 enlarges one and shrinks the other; 16 enlarges both.
 @pytest.mark.parametrize("grid", [3, 4, 8, 10, 16])
 def test_a_warm_up_step_and_a_grafting_step_are_those_of_the_paper(grid: int) -> None:
     model = make_network()

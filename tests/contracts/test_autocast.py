@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from tests.contracts.test_batch_mixers import MIXERS, needs_scipy
 from tests.contracts.test_pure_functions import CALLS, leaves
+from tests.pairwise import all_pairs
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,9 +27,10 @@ from saligraft.saliency import SALIENCY_SOURCES
 K = 5
 needs_torchvision = pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="needs the extra lab")
 
-dtypes = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["fp16", "bf16"])
+DTYPES = [pytest.param(torch.float16, id="fp16"), pytest.param(torch.bfloat16, id="bf16")]
+dtypes = pytest.mark.parametrize("dtype", DTYPES)
 # A loop's own autocast is around the whole step; Accelerate's is inside the model, so that only hooks run under it.
-places = pytest.mark.parametrize("place", ["around the step", "inside the model"])
+PLACES = ["around the step", "inside the model"]
 
 
 class Under(nn.Module):
@@ -84,10 +86,12 @@ def own_function(images: Tensor) -> Tensor:
     return F.conv2d(images, torch.full((1, 3, 3, 3), 0.1), padding=1)[:, 0].abs()
 
 
-@dtypes
-@places
-@pytest.mark.parametrize("rows", [False, True], ids=["class indices", "rows"])
-@pytest.mark.parametrize("name", SALIENCY_SOURCES)
+@all_pairs(
+    name=SALIENCY_SOURCES,
+    rows=[pytest.param(False, id="class indices"), pytest.param(True, id="rows")],
+    place=PLACES,
+    dtype=DTYPES,
+)
 def test_every_source_gives_the_same_maps(name: str, rows: bool, place: str, dtype: torch.dtype) -> None:
     images, labels = make_batch()
     if rows:
@@ -143,14 +147,13 @@ STEPS: dict[str, Make] = {
 }
 
 
-@dtypes
-@places
-@pytest.mark.parametrize(
-    "make",
-    [
+@all_pairs(
+    make=[
         pytest.param(make, id=name, marks=[needs_scipy] * ("puzzle" in name) + [needs_torchvision] * ("augmix" in name))
         for name, make in STEPS.items()
     ],
+    place=PLACES,
+    dtype=DTYPES,
 )
 def test_every_step_mixes_alike(make: Make, place: str, dtype: torch.dtype) -> None:
     images, labels = make_batch()
