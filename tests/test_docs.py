@@ -58,7 +58,9 @@ def public_objects() -> dict[str, Any]:
 
 def described(docstring: str) -> set[str]:
     """The names in the `Args:` section, for results `Attributes:`, of a docstring in Google style."""
-    section = re.search(r"^(?:Args|Attributes):\n((?: +.*\n|\n)+)", inspect.cleandoc(docstring) + "\n", flags=re.MULTILINE)
+    section = re.search(
+        r"^(?:Args|Attributes):\n((?: +.*\n|\n)+)", inspect.cleandoc(docstring) + "\n", flags=re.MULTILINE
+    )
     if section is None:
         return set()
     entries = re.findall(r"^ {4}(\S[^:]*):", section[1], flags=re.MULTILINE)
