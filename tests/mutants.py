@@ -457,12 +457,12 @@ MUTANTS = [
     Mutant(
         "subset-not-nested",
         "data/per_class_subset.py",
-        "members[shuffled[:count]]",
-        "members[shuffled[-count:]]",
+        "key(seed, label)",
+        "key(seed, label, count)",
         "tests/data/test_per_class_subset.py",
     ),
     Mutant(
-        "subset-streams-shared",
+        "subset-ignores-the-seed",
         "data/per_class_subset.py",
         "key(seed, label)",
         "key(label)",
