@@ -1,12 +1,15 @@
 """Manifold Mixup is λ h(x_i) + (1−λ) h(x_j) at the drawn layer, for whatever a layer gives."""
 
 import copy
+import dataclasses
 from collections import namedtuple
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.pairwise import all_pairs
 from torch import Tensor, nn
 
 import saligraft as sg
@@ -130,6 +133,8 @@ def test_the_input_may_be_mixed_before_compiled_code() -> None:
         ({"layers": "layer1"}, TypeError, r"layers must be a sequence of names such as .*, got 'layer1'"),
         ({"layers": (1,)}, TypeError, r"layers must be a sequence of names such as .*, got \(1,\)"),
         ({"layers": ()}, ValueError, "layers must name at least one layer"),
+        ({"probability": 1.5}, ValueError, r"probability must be in \[0, 1\], got 1.5"),
+        ({"per": "pixel"}, ValueError, "per must be one of 'sample', 'batch'; got 'pixel'"),
     ],
 )
 def test_refuses_bad_parameters(change: dict, error: type[Exception], message: str) -> None:
@@ -168,3 +173,137 @@ def test_two_processes_average_what_each_would_compute_alone(tmp_path: Path, unu
     together = torch.load(tmp_path / "gradients.pt", weights_only=True)
     for mean, one, other in zip(together, *alone, strict=True):
         torch.testing.assert_close(mean, (one + other) / 2)
+
+
+VARIANTS = {
+    "plain": ManifoldMixup(),
+    "per batch": ManifoldMixup(per="batch"),
+    "half the time": ManifoldMixup(probability=0.5, alpha=1.0),
+    "in the middle": ManifoldMixup(layers=("1",)),
+}
+METHODS = [pytest.param(method, id=name) for name, method in VARIANTS.items()]
+variants = pytest.mark.parametrize("method", METHODS)
+
+
+def any_batch(
+    size: int = 6, channels: int = 3, shape: tuple[int, int] = (16, 16), labels: str = "index"
+) -> tuple[Tensor, Tensor]:
+    stream = torch.Generator().manual_seed(0)
+    images = torch.randn(size, channels, *shape, generator=stream)
+    if labels == "index":
+        return images, torch.randint(K, (size,), generator=stream)
+    rows = torch.rand(size, K, generator=stream)
+    return images, rows.softmax(dim=1) if labels == "probability" else (rows > 0.5).long()
+
+
+def any_network(channels: int = 3) -> nn.Sequential:
+    """Three stages, so that layers are found by default, and a head."""
+    torch.manual_seed(0)
+    stages = (
+        nn.Sequential(nn.Conv2d(a, b, 3, 2, 1), nn.ReLU(), nn.Conv2d(b, b, 3, 1, 1), nn.ReLU())
+        for a, b in pairwise((channels, 6, 8, 10))
+    )
+    return nn.Sequential(*stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(10, K))
+
+
+def run(method: ManifoldMixup, model: nn.Module, batch: tuple[Tensor, Tensor], seed: int) -> tuple[Tensor, Any]:
+    with method.mixing(model, *batch, generator=torch.Generator().manual_seed(seed)) as mixed:
+        return model(mixed.images), mixed
+
+
+@all_pairs(
+    method=METHODS,
+    labels=["index", "probability", "multi-hot"],
+    size=[1, 5],
+    shape=[(16, 16), (33, 20)],
+    channels=[1, 3, 4],
+    dtype=[torch.float32, torch.bfloat16],
+)
+def test_any_batch(
+    method: ManifoldMixup, labels: str, size: int, shape: tuple[int, int], channels: int, dtype: torch.dtype
+) -> None:
+    images, truth = any_batch(size, channels, shape, labels)
+    logits, mixed = run(method, any_network(channels).to(dtype), (images.to(dtype), truth), seed=1)
+    assert logits.shape == (size, K)
+    assert logits.dtype == mixed.images.dtype == dtype
+    assert logits.isfinite().all()
+    assert mixed.images.shape == images.shape
+    assert mixed.source_labels is truth
+    assert torch.equal(mixed.destination_labels, truth[mixed.partner])
+    assert mixed.source_weight.dtype == torch.float32
+    assert ((mixed.source_weight >= 0) & (mixed.source_weight <= 1)).all()
+    assert torch.equal(mixed.mask, mixed.source_weight[:, None, None])
+    rows = mixed.targets(K)
+    assert rows.shape == (size, K)
+    if labels != "multi-hot":
+        torch.testing.assert_close(rows.sum(dim=1), torch.ones(size))
+
+
+@variants
+def test_seeds_decide_and_probability_0_changes_nothing(method: ManifoldMixup) -> None:
+    model, (images, labels) = any_network(), any_batch(32)
+    (first, _), (again, _), (other, _) = (run(method, model, (images, labels), seed) for seed in (3, 3, 4))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    for seed in range(4):
+        logits, mixed = run(dataclasses.replace(method, probability=0.0), model, (images, labels), seed)
+        torch.testing.assert_close(logits, model(images))
+        torch.testing.assert_close(mixed.targets(K), nn.functional.one_hot(labels, K).float())
+
+
+@variants
+def test_leaves_no_trace_in_inputs_or_network_even_after_an_error(method: ManifoldMixup) -> None:
+    model, batch = any_network(), any_batch()
+    copies = [tensor.clone() for tensor in batch]
+    plain = model(batch[0])
+    for seed in range(6):
+        run(method, model, batch, seed)
+        with (
+            pytest.raises(ZeroDivisionError),
+            method.mixing(model, *batch, generator=torch.Generator().manual_seed(seed)) as mixed,
+        ):
+            _ = model(mixed.images).shape[0] / 0
+        assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert all(torch.equal(tensor, copied) for tensor, copied in zip(batch, copies, strict=True))
+    assert torch.equal(model(batch[0]), plain)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"images": torch.rand(6, 3, 16)}, ValueError, r"images must have shape \(B, C, H, W\), got \(6, 3, 16\)"),
+        ({"images": torch.ones(6, 3, 16, 16, dtype=torch.uint8)}, TypeError, "images must be floating point"),
+        ({"images": torch.rand(0, 3, 16, 16)}, ValueError, "images must not be empty"),
+        ({"labels": torch.zeros(5, dtype=torch.long)}, ValueError, "labels must have one entry per image"),
+        ({"labels": torch.zeros(6)}, TypeError, "must be integer class indices, got torch.float32"),
+        ({"labels": torch.full((6,), -1)}, ValueError, "labels must be class indices >= 0, got -1"),
+        ({"labels": torch.zeros(6, dtype=torch.long, device="meta")}, ValueError, "labels must be on the device"),
+        ({"generator": 5}, TypeError, r"generator must be a torch\.Generator or None, got int"),
+    ],
+)
+def test_refuses_bad_input(change: dict, error: type[Exception], message: str) -> None:
+    inputs = {**dict(zip(("images", "labels"), any_batch(), strict=True)), **change}
+    with pytest.raises(error, match=message), ManifoldMixup().mixing(any_network(), **inputs):
+        pass
+
+
+@all_pairs(
+    method=METHODS,
+    transforms=[(), pytest.param((sg.Cutout(size=4),), id="cutout")],
+    labels=["index", "probability", "multi-hot"],
+)
+def test_two_training_steps_lower_the_loss(method: ManifoldMixup, transforms: Any, labels: str) -> None:
+    images, truth = any_batch(16, labels=labels)
+    model = any_network()
+    criterion = sg.mixed_binary_cross_entropy if labels == "multi-hot" else sg.mixed_cross_entropy
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for _ in range(3):
+        generator = torch.Generator().manual_seed(0)  # the same draws, so that the losses compare
+        step = sg.training_step(model, [*transforms, method], criterion=criterion, generator=generator)
+        loss = step(images, truth).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[2] < losses[1] < losses[0]
