@@ -146,27 +146,34 @@ def _data() -> "Table":
     return _rows("Data sets", ((name, _first_sentence(load)) for name, load in DATASETS.items()))
 
 
-PLAIN = "plain training"  # how the title of a protocol's own recipe ends
-
-
 def _recipes() -> "Table":
-    """Protocols, and under each the methods that it has a recipe for."""
-    from saligraft.config.recipe_file import bundled_titles
+    """Protocols, and under each its rows with their known results."""
+    from saligraft.config.recipe_file import PLAIN, bundled_protocols
 
-    titles = bundled_titles()
-    bases = {name: title.removesuffix(PLAIN) for name, title in titles.items() if title.endswith(PLAIN)}
-    under: dict[str, list[str]] = {base: [] for base in bases}
-    for name in titles.keys() - bases.keys():
-        under[max((base for base in bases if name.startswith(f"{base}-")), key=len)].append(name)
-    table = _table("Recipes", "name", "what it is")
-    for base, stem in bases.items():
+    table = _table("Recipes", "name", "what it is", "source", "expected (%)")
+    for protocol, rows in bundled_protocols().items():
         table.add_section()
-        table.add_row(base, titles[base])
-        for name in sorted(under[base]):
-            table.add_row(f"  {name.removeprefix(base)}", titles[name].removeprefix(stem))
-    table.caption = "Indented names are endings: saligraft train shapes-wrn-10-2-saliency-grafting"
+        stem = rows[PLAIN]["title"].removesuffix("plain training")
+        for row, settings in rows.items():
+            names = (
+                (protocol, settings["title"]) if row == PLAIN else (f"  {row}", settings["title"].removeprefix(stem))
+            )
+            table.add_row(*names, *(_expected(settings["expected"]) if settings["expected"] else ()))
+    table.caption = (
+        "Indented names are rows: saligraft train shapes-wrn-10-2 --method cutmix, or shapes-wrn-10-2-cutmix. Expected "
+        "are errors; of CUB localization accuracy. Tables are the paper's, † where it quotes others."
+    )
     table.caption_justify = "left"
     return table
+
+
+def _expected(results: list[dict[str, Any]]) -> tuple[str, str]:
+    """Where a row's results are from, and the first of them."""
+    first, tables = results[0], dict.fromkeys(str(result["table"]) for result in results if "table" in result)
+    source = f"Table {', '.join(tables)}" if tables else "measured here"
+    kinds = [kind for kind in ("top1", "top5", "localization") if kind in first]
+    shown = (f"{kind} {' ± '.join(f'{number:.{2 if tables else 1}f}' for number in first[kind])}" for kind in kinds)
+    return source + ("†" if "quoted" in first else ""), ", ".join(shown)
 
 
 def _schedules() -> "Table":
