@@ -150,30 +150,27 @@ def _recipes() -> "Table":
     """Protocols, and under each its rows with their known results."""
     from saligraft.config.recipe_file import PLAIN, bundled_protocols
 
-    table = _table("Recipes", "name", "what it is", "source", "expected (%)")
+    table = _table("Recipes", "name", "what it is, expected error (%)")
     for protocol, rows in bundled_protocols().items():
         table.add_section()
-        stem = rows[PLAIN]["title"].removesuffix("plain training")
         for row, settings in rows.items():
-            names = (
-                (protocol, settings["title"]) if row == PLAIN else (f"  {row}", settings["title"].removeprefix(stem))
-            )
-            table.add_row(*names, *(_expected(settings["expected"]) if settings["expected"] else ()))
+            expected = _expected(settings["expected"][0]) if settings["expected"] else "–"
+            table.add_row(*((protocol, f"{settings['title']}\n{expected}") if row == PLAIN else (f"  {row}", expected)))
     table.caption = (
-        "Indented names are rows: saligraft train shapes-wrn-10-2 --method cutmix, or shapes-wrn-10-2-cutmix. Expected "
-        "are errors; of CUB localization accuracy. Tables are the paper's, † where it quotes others."
+        "Indented names are rows: saligraft train shapes-wrn-10-2 --method cutmix, or shapes-wrn-10-2-cutmix. Tables "
+        "are the paper's: top-1 / top-5 error ± standard error; † quoted there from other papers."
     )
     table.caption_justify = "left"
     return table
 
 
-def _expected(results: list[dict[str, Any]]) -> tuple[str, str]:
-    """Where a row's results are from, and the first of them."""
-    first, tables = results[0], dict.fromkeys(str(result["table"]) for result in results if "table" in result)
-    source = f"Table {', '.join(tables)}" if tables else "measured here"
-    kinds = [kind for kind in ("top1", "top5", "localization") if kind in first]
-    shown = (f"{kind} {' ± '.join(f'{number:.{2 if tables else 1}f}' for number in first[kind])}" for kind in kinds)
-    return source + ("†" if "quoted" in first else ""), ", ".join(shown)
+def _expected(result: dict[str, Any]) -> str:
+    """Where a row's result is from, and its numbers."""
+    source, digits = (f"Table {result['table']}", 2) if "table" in result else ("measured here", 1)
+    numbers = [result[kind] for kind in ("top1", "top5", "localization") if kind in result]
+    shown = " / ".join(" ± ".join(f"{part:.{digits}f}" for part in number) for number in numbers)
+    accuracy = "localization " if "localization" in result else ""
+    return f"{source}{'†' if 'quoted' in result else ''}: {accuracy}{shown}"
 
 
 def _schedules() -> "Table":
