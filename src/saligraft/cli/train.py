@@ -114,13 +114,11 @@ def train(
     if plan:
         _print_plan(chosen)
         return
-    row = f"-{method}" if method else ""
-    folder = folder or Path("runs") / f"{Path(recipe).stem}{row}-seed{chosen.seed}"
+    folder = folder or Path("runs") / "-".join(filter(None, (Path(recipe).stem, method, f"seed{chosen.seed}")))
     options: dict[str, Any] = {"overwrite": overwrite, "resume": resume}
     if best_of is not None:
-        options |= {"settings": settings or (), "seed": seed, "method": method}
-        call = partial(training.train_best_of, source, best_of, folder, **options)
-        found = _until_stopped(call, _again())
+        call = partial(training.train_best_of, settings=settings or (), seed=seed, method=method, **options)
+        found = _until_stopped(partial(call, source, best_of, folder), _again())
         if found is not None:
             _print_best(found)
         return
