@@ -146,27 +146,31 @@ def _data() -> "Table":
     return _rows("Data sets", ((name, _first_sentence(load)) for name, load in DATASETS.items()))
 
 
-PLAIN = "plain training"  # how the title of a protocol's own recipe ends
-
-
 def _recipes() -> "Table":
-    """Protocols, and under each the methods that it has a recipe for."""
-    from saligraft.config.recipe_file import bundled_titles
+    """Protocols, and under each its rows with their known results."""
+    from saligraft.config.recipe_file import PLAIN, bundled_protocols
 
-    titles = bundled_titles()
-    bases = {name: title.removesuffix(PLAIN) for name, title in titles.items() if title.endswith(PLAIN)}
-    under: dict[str, list[str]] = {base: [] for base in bases}
-    for name in titles.keys() - bases.keys():
-        under[max((base for base in bases if name.startswith(f"{base}-")), key=len)].append(name)
-    table = _table("Recipes", "name", "what it is")
-    for base, stem in bases.items():
+    table = _table("Recipes", "name", "what it is, expected error (%)")
+    for protocol, rows in bundled_protocols().items():
         table.add_section()
-        table.add_row(base, titles[base])
-        for name in sorted(under[base]):
-            table.add_row(f"  {name.removeprefix(base)}", titles[name].removeprefix(stem))
-    table.caption = "Indented names are endings: saligraft train shapes-wrn-10-2-saliency-grafting"
+        for row, settings in rows.items():
+            expected = _expected(settings["expected"][0]) if settings["expected"] else "–"
+            table.add_row(*((protocol, f"{settings['title']}\n{expected}") if row == PLAIN else (f"  {row}", expected)))
+    table.caption = (
+        "Indented names are rows: saligraft train shapes-wrn-10-2 --method cutmix, or shapes-wrn-10-2-cutmix. Tables "
+        "are the paper's: top-1 / top-5 error ± standard error; † quoted there from other papers."
+    )
     table.caption_justify = "left"
     return table
+
+
+def _expected(result: dict[str, Any]) -> str:
+    """Where a row's result is from, and its numbers."""
+    source, digits = (f"Table {result['table']}", 2) if "table" in result else ("measured here", 1)
+    numbers = [result[kind] for kind in ("top1", "top5", "localization") if kind in result]
+    shown = " / ".join(" ± ".join(f"{part:.{digits}f}" for part in number) for number in numbers)
+    accuracy = "localization " if "localization" in result else ""
+    return f"{source}{'†' if 'quoted' in result else ''}: {accuracy}{shown}"
 
 
 def _schedules() -> "Table":

@@ -22,6 +22,15 @@ RecipeArgument = Annotated[
         help="A recipe file, a name of [cyan]saligraft list recipes[/], or a run folder to --resume.",
     ),
 ]
+MethodOption = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        metavar="ROW",
+        help="A row of the recipe, see [cyan]saligraft list recipes[/], or any method with its default options.",
+        show_default="the recipe's own",
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -57,6 +66,7 @@ DownloadOption = Annotated[
 
 def train(
     recipe: RecipeArgument,
+    method: MethodOption = None,
     settings: SetOption = None,
     out: OutOption = None,
     seed: SeedOption = None,
@@ -74,7 +84,9 @@ def train(
 
     Examples:
 
-    [bold]saligraft train shapes-wrn-10-2-saliency-grafting[/bold]   a bundled recipe
+    [bold]saligraft train shapes-wrn-10-2 --method saliency-grafting[/bold]   a row of a bundled recipe
+
+    [bold]saligraft train shapes-wrn-10-2-saliency-grafting[/bold]   the same by one name
 
     [bold]saligraft train shapes-wrn-10-2 --seed 1 --set training.epochs=5 --out runs/short[/bold]   a shorter run
 
@@ -95,18 +107,18 @@ def train(
     """
     from saligraft import training
 
-    source, folder = _run_folder(recipe, settings, seed, out) if resume else (Path(recipe), out)
-    chosen = training.load_recipe(source, settings or (), seed=seed)
+    source, folder = _run_folder(recipe, method, settings, seed, out) if resume else (Path(recipe), out)
+    chosen = training.load_recipe(source, settings or (), seed=seed, method=method)
     if download:
         _download(chosen.data.name, chosen.data.root)
     if plan:
         _print_plan(chosen)
         return
-    folder = folder or Path("runs") / f"{Path(recipe).stem}-seed{chosen.seed}"
+    folder = folder or Path("runs") / "-".join(filter(None, (Path(recipe).stem, method, f"seed{chosen.seed}")))
     options: dict[str, Any] = {"overwrite": overwrite, "resume": resume}
     if best_of is not None:
-        call = partial(training.train_best_of, source, best_of, folder, settings=settings or (), seed=seed, **options)
-        found = _until_stopped(call, _again())
+        call = partial(training.train_best_of, settings=settings or (), seed=seed, method=method, **options)
+        found = _until_stopped(partial(call, source, best_of, folder), _again())
         if found is not None:
             _print_best(found)
         return
@@ -138,14 +150,14 @@ def _again() -> list[str]:
 
 
 def _run_folder(
-    recipe: str, settings: list[str] | None, seed: int | None, out: Path | None
+    recipe: str, method: str | None, settings: list[str] | None, seed: int | None, out: Path | None
 ) -> tuple[Path, Path | None]:
     """Where a run to be resumed has its recipe, and its folder: RECIPE may be the folder itself."""
     from saligraft.training.run_folder import RECIPE
 
     if not Path(recipe).is_dir():
         return Path(recipe), out
-    for flag, value in (("--set", settings), ("--seed", seed), ("--out", out)):
+    for flag, value in (("--method", method), ("--set", settings), ("--seed", seed), ("--out", out)):
         if value:
             raise ValueError(f"{flag} must be left out when a run folder is resumed, got {value}")
     if not (Path(recipe) / RECIPE).is_file():

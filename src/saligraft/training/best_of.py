@@ -48,17 +48,21 @@ def train_best_of(
     *,
     settings: Iterable[str] = (),
     seed: int | None = None,
+    method: str | None = None,
     **options: Any,
 ) -> BestOf:
     """Train a recipe once per value of `choice`, "optimizer.weight_decay=0.0005,0.0001", in folders under `out`.
 
-    `options` are those of `train`; with resume=True runs that are whole stay as they are. best.json says which is best.
+    `method` is that of `load_recipe`. `options` are those of `train`; with resume=True finished runs stay as they are.
+    best.json says which is best.
     """
     setting, values = parse_values(choice)
     _refuse_foreign(Path(out) / BEST)
     folders = {value: Path(out) / f"{setting.rpartition('.')[2]}-{value}" for value in values}
     # All are loaded first: a mistake in the last must not show after days of training.
-    recipes = {value: load_recipe(recipe, [*settings, f"{setting}={value}"], seed=seed) for value in values}
+    recipes = {
+        value: load_recipe(recipe, [*settings, f"{setting}={value}"], seed=seed, method=method) for value in values
+    }
     summaries = {value: train(recipes[value], folders[value], **options).summary for value in values}
     found = BestOf(setting=setting, folders=folders, summaries=summaries)
     if not distributed.is_initialized() or distributed.get_rank() == 0:
