@@ -1,6 +1,7 @@
 """The page of a finished run: its numbers, and its pictures for every method."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,8 @@ def test_the_page_shows_result_curve_pairs_and_recipe(finished: Result) -> None:
         assert words in page.text
     assert len(page.named("svg")) == 2
     assert len(page.named("article")) == ROWS
+    write_run_page(replace(finished, timing=()))
+    assert "images/s" not in page_of(finished.folder).text
 
 
 @pytest.mark.parametrize("method", [*({"name": name} for name in (*METHODS, "cutout+mixup")), CHOICE])

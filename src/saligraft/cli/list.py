@@ -176,7 +176,7 @@ def _schedules() -> "Table":
 
 
 def _settings() -> "Table":
-    """Every setting of a recipe, from its fields' own descriptions."""
+    """Every setting of a recipe, from the descriptions of its fields."""
     from saligraft.config.recipe import Recipe
 
     table = _table("Settings", "key", "default", "meaning")
@@ -254,7 +254,7 @@ def _first_sentence(thing: Any) -> str:
 
 
 def _shown(field: Any) -> str:
-    """A default as one would write it after `--set`."""
+    """A default as written after `--set`."""
     from saligraft.config.recipe_file import toml_value
 
     if field.is_required():

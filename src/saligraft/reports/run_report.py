@@ -166,11 +166,10 @@ def _curves(metrics: Sequence[EpochMetrics]) -> list[Curve]:
 
 
 def _facts(result: Result, folder: Path) -> dict[str, str]:
-    seconds = sum(line.seconds for line in result.timing)
-    rate = fmean(line.images_per_second for line in result.timing)
-    return {
-        "Run again": f"saligraft train {folder / RECIPE} --out ANOTHER_FOLDER",
-        "Time": f"{seconds:.0f} s, {rate:,.0f} images/s",
-        "Network": f"{result.summary['network']}, {result.summary['parameters']:,} parameters",
-        **versions(),
-    }
+    facts = {"Run again": f"saligraft train {folder / RECIPE} --out ANOTHER_FOLDER"}
+    if result.timing:  # a resumed run may have lost its times
+        seconds = sum(line.seconds for line in result.timing)
+        rate = fmean(line.images_per_second for line in result.timing)
+        facts["Time"] = f"{seconds:.0f} s, {rate:,.0f} images/s"
+    facts["Network"] = f"{result.summary['network']}, {result.summary['parameters']:,} parameters"
+    return {**facts, **versions()}
