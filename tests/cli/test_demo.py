@@ -57,11 +57,6 @@ def test_mistakes_end_in_one_line_and_exit_code_2(tmp_path: Path, capsys, argume
     assert words in captured.err
 
 
-def test_help_has_examples(capsys) -> None:
-    assert run(["demo", "--help"]) == 0
-    assert "saligraft demo --minutes" in capsys.readouterr().out
-
-
 def test_the_options_default_to_the_demos_settings() -> None:
     given = {name: value.default for name, value in inspect.signature(demo).parameters.items()}
     settings = asdict(DemoSettings())

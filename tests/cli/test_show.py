@@ -146,11 +146,6 @@ def test_images_that_cannot_be_read_end_in_one_line(tmp_path: Path, capsys, cont
     assert words in error
 
 
-def test_help_has_examples(capsys) -> None:
-    assert run(["show", "--help"]) == 0
-    assert "saligraft show --images" in capsys.readouterr().out
-
-
 def test_without_a_network_one_is_trained_once_and_kept(tmp_path: Path, monkeypatch, capsys) -> None:
     from saligraft.experiments import show as showing
 

@@ -199,9 +199,16 @@ def test_runs_of_an_earlier_demo_with_more_seeds_are_removed(tmp_path: Path, clo
     assert {folder.name for folder in tmp_path.glob("*/*")} == {"seed-0"}
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("title", ["Mine", "Demo: mine"])
-@pytest.mark.parametrize("name", ["recipe.toml", "none/data.csv", "none/seed-0/recipe.toml"])
+@pytest.mark.parametrize(
+    ("name", "title", "overwrite"),
+    [
+        ("recipe.toml", "Demo: mine", True),
+        ("none/data.csv", "Mine", False),
+        ("none/seed-0/recipe.toml", "Mine", True),
+        ("none/seed-0/recipe.toml", "Demo: mine", False),
+        ("none/seed-0/recipe.toml", "Demo: mine", True),
+    ],
+)
 def test_a_folder_of_something_else_is_refused(tmp_path: Path, clock, name: str, title: str, overwrite: bool) -> None:
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(f'title = "{title}"')

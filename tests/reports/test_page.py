@@ -43,7 +43,7 @@ def test_without_maps_the_pair_is_shown_alone(tmp_path: Path) -> None:
     assert len(page.named("img")) == 3
 
 
-@pytest.mark.parametrize("name", ['"><script>', "a · b", "new\nline", "", "{{ 1 }}"])
+@pytest.mark.parametrize("name", ['"><script>', "", "{{ 1 }}"])
 def test_class_names_are_escaped(name: str, tmp_path: Path) -> None:
     page = methods_page(tmp_path, [replace(compared_pair(), source_class=name)])
     assert f"{name}\u00a012\u00a0%" in page.words
