@@ -259,7 +259,7 @@ def finish(folder: RunFolder) -> None:
         ("metrics.jsonl", lambda folder: folder.add_epoch(METRICS, TIMING), []),
         ("model.safetensors", finish, []),
         ("result.json", finish, ["model.safetensors"]),
-        ("report.html", lambda folder: write_page(folder.path / "report.html", "<p>"), []),
+        ("report.html", lambda folder: write_page(folder.path / "report.html", "base.html", title=""), []),
     ],
 )
 def test_a_full_disk_names_the_file_and_leaves_nothing_half_written(

@@ -106,6 +106,7 @@ def train(
     [bold]torchrun --nproc-per-node 2 -m saligraft train shapes-wrn-10-2[/bold]   two processes
     """
     from saligraft import training
+    from saligraft.reports.run_report import write_run_page
 
     source, folder = _run_folder(recipe, method, settings, seed, out) if resume else (Path(recipe), out)
     chosen = training.load_recipe(source, settings or (), seed=seed, method=method)
@@ -117,13 +118,15 @@ def train(
     folder = folder or Path("runs") / "-".join(filter(None, (Path(recipe).stem, method, f"seed{chosen.seed}")))
     options: dict[str, Any] = {"overwrite": overwrite, "resume": resume}
     if best_of is not None:
-        call = partial(training.train_best_of, settings=settings or (), seed=seed, method=method, **options)
-        found = _until_stopped(partial(call, source, best_of, folder), _again())
+        options |= {"settings": settings or (), "seed": seed, "method": method, "after_run": write_run_page}
+        call = partial(training.train_best_of, source, best_of, folder, **options)
+        found = _until_stopped(call, _again())
         if found is not None:
             _print_best(found)
         return
     result = _until_stopped(partial(training.train, chosen, folder, **options), ["train", str(folder)])
     if result is not None:
+        write_run_page(result)
         _print_results({"": result.summary})
         print(f"run folder: {folder}\nreport:     {folder / 'report.html'}")
 

@@ -4,7 +4,7 @@ The choice falls on test error, as in the paper (appendix B.1), and what is writ
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torch import distributed
 from saligraft.config.recipe_file import load_recipe
 from saligraft.io.files import write_atomic
 from saligraft.training.loop import train
+from saligraft.training.results import Result
 
 BEST = "best.json"
 
@@ -49,12 +50,13 @@ def train_best_of(
     settings: Iterable[str] = (),
     seed: int | None = None,
     method: str | None = None,
+    after_run: Callable[[Result], None] = lambda _: None,
     **options: Any,
 ) -> BestOf:
     """Train a recipe once per value of `choice`, "optimizer.weight_decay=0.0005,0.0001", in folders under `out`.
 
-    `method` is that of `load_recipe`. `options` are those of `train`; with resume=True finished runs stay as they are.
-    best.json says which is best.
+    `method` is that of `load_recipe`. `after_run` is called with the result of each run. `options` are those of
+    `train`; with resume=True finished runs stay as they are. best.json says which is best.
     """
     setting, values = parse_values(choice)
     _refuse_foreign(Path(out) / BEST)
@@ -63,7 +65,11 @@ def train_best_of(
     recipes = {
         value: load_recipe(recipe, [*settings, f"{setting}={value}"], seed=seed, method=method) for value in values
     }
-    summaries = {value: train(recipes[value], folders[value], **options).summary for value in values}
+    summaries = {}
+    for value in values:
+        result = train(recipes[value], folders[value], **options)
+        after_run(result)
+        summaries[value] = result.summary
     found = BestOf(setting=setting, folders=folders, summaries=summaries)
     if not distributed.is_initialized() or distributed.get_rank() == 0:
         write_atomic(Path(out) / BEST, json.dumps(_table(found), indent=2, allow_nan=False) + "\n")

@@ -17,7 +17,6 @@ import torch
 
 from saligraft import checks
 from saligraft.config.recipe import Recipe
-from saligraft.reports.run_report import write_run_report
 from saligraft.training import checkpoint
 from saligraft.training.accelerator import (
     ToldElsewhereError,
@@ -32,7 +31,6 @@ from saligraft.training.evaluate import evaluate
 from saligraft.training.progress import Reporter, SilentReporter, make_reporter
 from saligraft.training.results import EpochMetrics, EpochTiming, Result, Scores, summarize
 from saligraft.training.run_folder import History, RunFolder, load_weights, read_finished, read_history, read_marker
-from saligraft.training.run_gallery import pictures
 from saligraft.training.run_state import Position, capture, changed_data, check_classes, differences, facts, restore
 from saligraft.training.session import Session, prepare
 from saligraft.training.setup import labelled_images
@@ -41,8 +39,6 @@ from saligraft.training.stopping import RunStopped, StopRequest, listening
 # In optimiser steps. To read a loss is to wait for the device, and processes that agree exchange a message.
 READ_LOSSES_EVERY = 100
 AGREE_EVERY = 8
-
-NEVER_MIXED = "No image was mixed: all epochs were warm-up."
 
 
 def train(
@@ -246,11 +242,6 @@ class Run:
         with told_to_all(session.accelerator):
             if self.folder is not None:
                 self.folder.finish(summary, network)
-                shown = None
-                with _only_warning("the pictures of report.html"):
-                    shown = pictures(recipe, network, session.test_data, session.accelerator.device)
-                with _only_warning("report.html"):
-                    write_run_report(self.folder.path, shown, note=NEVER_MIXED if recipe.never_mixes else "")
         session.accelerator.wait_for_everyone()
         return Result(
             recipe=recipe,
@@ -259,6 +250,7 @@ class Run:
             timing=tuple(position.timing),
             network=network.eval(),
             folder=self.path,
+            test_data=session.test_data,
         )
 
 
@@ -298,15 +290,6 @@ def _leaving_random_state_alone() -> Iterator[None]:
         torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True),
     ):
         yield
-
-
-@contextlib.contextmanager
-def _only_warning(made: str) -> Iterator[None]:
-    """Warn of whatever goes wrong: the run is finished, and no page of it may make it fail."""
-    try:
-        yield
-    except Exception as error:
-        warnings.warn(f"the run is finished, but {made} could not be made: {error}", stacklevel=1)
 
 
 def _title(recipe: Recipe) -> str:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from saligraft.config.recipe import Recipe
+from saligraft.data import Split
 
 LAST_EPOCHS = 10  # the paper's Tiny-ImageNet numbers are means of the last ten epochs (appendix B)
 
@@ -54,6 +55,7 @@ class Result:
     timing: tuple[EpochTiming, ...]
     network: nn.Module  # as it was at the end, on the device it was trained on, in eval mode
     folder: Path | None
+    test_data: Split  # as the network was tested on
 
 
 def summarize(recipe: Recipe, metrics: Sequence[EpochMetrics], parameters: int) -> dict[str, Any]:
