@@ -16,11 +16,11 @@ from torch import Tensor
 
 from saligraft.checks import one_of
 from saligraft.data import ImageData
+from saligraft.data.threads import one_thread
 from saligraft.draws import key
 from saligraft.experiments.show import Lens
-from saligraft.feature_hooks import changed_output
-from saligraft.feature_layers import INPUT
 from saligraft.grafting import pixel_area
+from saligraft.hooks import changed_output
 from saligraft.methods import (
     FEATURE_MIXERS,
     IMAGE_TRANSFORMS,
@@ -31,11 +31,11 @@ from saligraft.methods import (
     SaliencyGrafting,
     mix_features,
 )
+from saligraft.methods.manifold_mixup.layers import INPUT
 from saligraft.reports import tiles
 from saligraft.reports.comparison import ComparedPair, MethodSamples, Sample
 from saligraft.reports.run_report import method_title
 from saligraft.saliency import SaliencyCapture, fine_grained_saliency, resize_saliency
-from saligraft.threads import one_thread
 
 ALL = "all"
 TOP_K = "saliency-grafting-top-k"  # the ablation of §5.4: always the k most salient cells, labels by area
