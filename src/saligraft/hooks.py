@@ -99,8 +99,8 @@ def refuse_compiled(model: nn.Module, layer: str | None = None) -> None:
         inside = f"layer {layer!r} is inside a compiled part of model" if layer else "model is compiled"
         raise RuntimeError(
             f"{inside}, where hooks are not reliable: pass the uncompiled model, or compile only parts below the "
-            "layer. For the feature map, compile the capture of the uncompiled model, "
-            "torch.compile(SaliencyCapture(model)), and pass it to a training step as saliency_source"
+            "layer. A capture of the uncompiled model may be compiled, torch.compile(SaliencyCapture(model)); "
+            "a training step takes it as saliency_source"
         )
 
 
