@@ -217,12 +217,10 @@ def without_trace(network: nn.Module, images: Tensor, mode: Mode) -> Iterator[No
         images: what it will be run on; names the device whose random state is kept.
         mode: "eval" for evaluation mode, "current" for the mode that each module is in.
     """
-    device = images.device.type
-    # `meta` has no random state; torch 2.4 refuses to fork it.
-    forked: dict[str, Any] = {"devices": []}
-    if device not in ("cpu", "meta"):
-        forked = {"devices": [images.device], "device_type": device}
-    with exclusive_use(network), torch.random.fork_rng(**forked):
+    # The CPU is always included; `meta` has no random state, and torch 2.4 refuses to fork it.
+    devices = [] if images.device.type in ("cpu", "meta") else [images.device]
+    kind = devices[0].type if devices else "cuda"  # torch's default
+    with exclusive_use(network), torch.random.fork_rng(devices, device_type=kind):
         modules = list(network.modules())
         kept: list[tuple[bool, dict[str, Any]]] = [(module.training, dict(module._buffers)) for module in modules]
         state = random.getstate()

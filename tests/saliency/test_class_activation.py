@@ -194,7 +194,7 @@ def test_bad_input_is_named(features: Tensor, weight: Tensor) -> None:
     labels = torch.arange(B)
     with pytest.raises(ValueError, match="weight must have one column per channel of features, 6, got 5"):
         class_activation_map(features, weight[:, :5], labels)
-    with pytest.raises(ValueError, match="labels must have one column per row of weight, 5, got 4"):
+    with pytest.raises(ValueError, match="labels must have one column per class, 5, got 4"):
         class_activation_map(features, weight, torch.rand(B, 4))
     with pytest.raises(ValueError, match="negative must be one of 'clamp', 'shift'; got 'abs'"):
         class_activation_map(features, weight, labels, "abs")

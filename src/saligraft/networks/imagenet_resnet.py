@@ -62,6 +62,3 @@ class ImageNetResNet(ResNet):  # type: ignore[misc]
         """The last spatial map → logits (B, K)."""
         logits: Tensor = self.fc(self.avgpool(features).flatten(1))
         return logits
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.forward_head(self.forward_features(images))

@@ -75,7 +75,14 @@ class WideResNet(PooledNetwork):
         drop_block: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        _check_shape(depth, width, dropout)
+        checks.whole_number("depth", depth, least=1, most=2000)
+        beyond_smallest = depth - CONVOLUTIONS_OUTSIDE_BLOCKS - CONVOLUTIONS_PER_DEEPER_BLOCK
+        if beyond_smallest < 0 or beyond_smallest % CONVOLUTIONS_PER_DEEPER_BLOCK:
+            raise ValueError(f"depth must be 6n + 4 with n >= 1 (10, 16, 22, 28, ...), got {depth}")
+        checks.whole_number("width", width, least=1, most=1000)
+        checks.not_negative("dropout", dropout)
+        if dropout >= 1:
+            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         for name, value in (("num_classes", num_classes), ("in_channels", in_channels)):
             checks.whole_number(name, value, least=1)
         blocks = (depth - CONVOLUTIONS_OUTSIDE_BLOCKS) // CONVOLUTIONS_PER_DEEPER_BLOCK
@@ -92,14 +99,3 @@ class WideResNet(PooledNetwork):
         """(B, C, H, W) → the last spatial map, (B, 64k, ⌈H/4⌉, ⌈W/4⌉)."""
         features: Tensor = self.final_activation(self.stages(self.stem(images)))
         return features
-
-
-def _check_shape(depth: int, width: int, dropout: float) -> None:
-    checks.whole_number("depth", depth, least=1, most=2000)
-    beyond_smallest = depth - CONVOLUTIONS_OUTSIDE_BLOCKS - CONVOLUTIONS_PER_DEEPER_BLOCK
-    if beyond_smallest < 0 or beyond_smallest % CONVOLUTIONS_PER_DEEPER_BLOCK:
-        raise ValueError(f"depth must be 6n + 4 with n >= 1 (10, 16, 22, 28, ...), got {depth}")
-    checks.whole_number("width", width, least=1, most=1000)
-    checks.not_negative("dropout", dropout)
-    if dropout >= 1:
-        raise ValueError(f"dropout must be in [0, 1), got {dropout}")

@@ -39,8 +39,8 @@ class SaliencySource(ABC):
     `alone` are the passes of a call by itself, `shared` those that `with_logits` adds to the training pass.
     """
 
-    alone: ClassVar[Passes]
-    shared: ClassVar[Passes]
+    alone: ClassVar[Passes] = Passes(0, 0)
+    shared: ClassVar[Passes] = Passes(0, 0)
 
     @property
     def site(self) -> Site | None:
@@ -87,6 +87,8 @@ class NetworkSource(SaliencySource):
             and dropout, as in the training pass.
     """
 
+    alone: ClassVar[Passes] = Passes(1, 0)
+
     def __init__(self, model: nn.Module, mode: Mode = "eval") -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
@@ -123,9 +125,9 @@ def checked_labels(labels: Tensor | None, images: Tensor, source: str, *, gradie
 
 
 def check_classes(labels: Tensor, num_classes: int) -> None:
-    """Raise unless the labels name classes that the network has logits for."""
+    """Raise unless the labels, (B,) or (B, K), name classes that the network has."""
     if labels.ndim == 2 and labels.shape[1] != num_classes:
-        raise ValueError(f"labels must have one column per class of the network, {num_classes}, got {labels.shape[1]}")
+        raise ValueError(f"labels must have one column per class, {num_classes}, got {labels.shape[1]}")
     checks.label_values(labels, num_classes)
 
 

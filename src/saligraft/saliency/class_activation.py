@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from saligraft import checks
 from saligraft.hooks import Mode, first_tensor, hooked, is_linear, refuse_compiled, watched, without_trace
-from saligraft.saliency.base import NetworkSource, Passes, checked_labels, label_scores
+from saligraft.saliency.base import NetworkSource, check_classes, checked_labels, label_scores
 from saligraft.saliency.capture import SaliencyCapture, logits_of
 from saligraft.saliency.find_layer import ACTIVATIONS, Site
 from saligraft.saliency.token_maps import channels_first, image_shape
@@ -55,9 +55,7 @@ def class_activation_map(features: Tensor, weight: Tensor, labels: Tensor, negat
     classes, channels = weight.shape
     if channels != features.shape[1]:
         raise ValueError(f"weight must have one column per channel of features, {features.shape[1]}, got {channels}")
-    if labels.ndim == 2 and labels.shape[1] != classes:
-        raise ValueError(f"labels must have one column per row of weight, {classes}, got {labels.shape[1]}")
-    checks.label_values(labels, classes)
+    check_classes(labels, classes)
     weight = checks.at_least_float32(weight.detach())
     chosen = weight[labels.long()] if labels.ndim == 1 else labels.to(weight.dtype) @ weight
     evidence = _weighted(features, chosen)
@@ -190,8 +188,6 @@ class ClassActivation(_LayerSource):
         torch.Size([2, 8, 8])
     """
 
-    alone: ClassVar[Passes] = Passes(1, 0)
-    shared: ClassVar[Passes] = Passes(0, 0)
     name = "cam"
     takes_gradient = False
 
@@ -262,8 +258,6 @@ class GradCam(_LayerSource):
         torch.Size([2, 8, 8])
     """
 
-    alone: ClassVar[Passes] = Passes(1, 0)  # and back through what follows the layer
-    shared: ClassVar[Passes] = Passes(0, 0)  # likewise
     name = "grad-cam"
     takes_gradient = True
 

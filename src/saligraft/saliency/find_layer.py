@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -57,15 +57,20 @@ RESIZING_POOLS = (F.adaptive_avg_pool2d, F.adaptive_max_pool2d)
 
 
 class Activation(NamedTuple):
-    """A function of torch.nn.functional, by name so that it can be pickled, and its settings."""
+    """A function of torch.nn.functional, by name so that it can be pickled.
+
+    Args:
+        name: of the function.
+        arguments: after the features.
+        keywords: names and values.
+    """
 
     name: str
     arguments: tuple[Any, ...] = ()
     keywords: tuple[tuple[str, Any], ...] = ()
 
     def __call__(self, features: Tensor) -> Tensor:
-        result: Tensor = getattr(F, self.name)(features, *self.arguments, **dict(self.keywords))
-        return result
+        return cast(Tensor, getattr(F, self.name)(features, *self.arguments, **dict(self.keywords)))
 
 
 class Site(NamedTuple):
@@ -165,13 +170,12 @@ class _MapSearch(TorchFunctionMode):
             searching.discard(self._network)
 
     def best_site(self) -> Site | None:
-        """A module's output if the map is one, else a module's input, else by an activation."""
+        """A module's output if the map is one, else a module's input, else by an activation; the outermost module."""
 
-        def rank(position: int) -> tuple[bool, bool, int, int]:
-            site = self._sites[position]
-            return site.activation is not None, site.side == "input", site.name.count("."), -position
+        def rank(site: Site) -> tuple[bool, bool, int]:
+            return site.activation is not None, site.side == "input", site.name.count(".")
 
-        return self._sites[min(range(len(self._sites)), key=rank)] if self._sites else None
+        return min(reversed(self._sites), key=rank, default=None)
 
     def _received(self, name: str, _: nn.Module, arguments: tuple[Any, ...]) -> None:
         tensor = first_tensor(arguments)
@@ -189,7 +193,7 @@ class _MapSearch(TorchFunctionMode):
         """A module received the tensor, or `origin` returned it."""
         reading = self._read(tensor)
         if reading is None:
-            self._note_stray_tokens(tensor)
+            self.stray_tokens = tuple(tensor.shape) if self._are_stray_tokens(tensor) else self.stray_tokens
             return
         self._grids.setdefault(reading.grid)
         self._strict |= reading.layout.axes != "bchw"
@@ -218,12 +222,12 @@ class _MapSearch(TorchFunctionMode):
         cells = self.reading.grid[0] * self.reading.grid[1]
         return reading if reading.grid[0] * reading.grid[1] <= cells else None
 
-    def _note_stray_tokens(self, tensor: Tensor) -> None:
+    def _are_stray_tokens(self, tensor: Tensor) -> bool:
         """Tokens as wide as the map's that form no grid: the network dropped or pooled some and uses the rest."""
-        if self._tensor is not None and self._tensor.ndim == tensor.ndim == 3 and tensor.shape[0] == self._image.batch:
-            same_width = tensor.shape[2] == self._tensor.shape[2]
-            if same_width and 1 < tensor.shape[1] < self._tensor.shape[1]:
-                self.stray_tokens = tuple(tensor.shape)
+        if self._tensor is None or not self._tensor.ndim == tensor.ndim == 3:
+            return False
+        (batch, tokens, channels), held = tensor.shape, self._tensor.shape
+        return batch == self._image.batch and channels == held[2] and 1 < tokens < held[1]
 
     def _hold(self, tensor: Tensor, reading: Reading, sites: list[Site]) -> None:
         self.stray_tokens = None

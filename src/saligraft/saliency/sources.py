@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from saligraft import checks
 from saligraft.hooks import Mode, unwrapped, without_trace
-from saligraft.saliency.base import NetworkSource, Passes, SaliencySource
+from saligraft.saliency.base import NetworkSource, SaliencySource
 from saligraft.saliency.bottom_up import FineGrained, SpectralResidual
 from saligraft.saliency.capture import SaliencyCapture
 from saligraft.saliency.class_activation import ClassActivation, GradCam
@@ -49,9 +49,6 @@ class FeatureMap(NetworkSource):
         torch.Size([2, 8, 8])
     """
 
-    alone: ClassVar[Passes] = Passes(1, 0)
-    shared: ClassVar[Passes] = Passes(0, 0)
-
     def __init__(
         self,
         model: nn.Module,
@@ -66,18 +63,15 @@ class FeatureMap(NetworkSource):
 
     @property
     def site(self) -> Site | None:
-        site: Site | None = getattr(self.capture, "site", None) or getattr(self._inner, "site", None)
-        return site
+        return cast(Site | None, getattr(self.capture, "site", None) or getattr(self._inner, "site", None))
 
     def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:  # noqa: ARG002
         checks.images(images)
         with torch.no_grad(), without_trace(self.network, images, self.mode):
-            saliency: Tensor = self._inner(images)[1]
-        return saliency
+            return cast(Tensor, self._inner(images)[1])
 
     def training_pass(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        result: tuple[Tensor, Tensor] = self.capture(images)
-        return result
+        return cast(tuple[Tensor, Tensor], self.capture(images))
 
 
 class OwnFunction(SaliencySource):
@@ -90,9 +84,6 @@ class OwnFunction(SaliencySource):
         >>> OwnFunction(lambda images: images.abs().mean(dim=1))(torch.rand(2, 3, 4, 4)).shape
         torch.Size([2, 4, 4])
     """
-
-    alone: ClassVar[Passes] = Passes(0, 0)
-    shared: ClassVar[Passes] = Passes(0, 0)
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         if not callable(function):
