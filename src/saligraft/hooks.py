@@ -108,7 +108,7 @@ def refuse_compiled(model: nn.Module, layer: str | None = None) -> None:
 def hooked(layer: nn.Module, hook: Callable[..., Any], side: Side = "output") -> Iterator[None]:
     """Call a forward hook, or a pre-hook for ``side="input"``, whenever the layer runs inside the context."""
     table = layer._forward_hooks if side == "output" else layer._forward_pre_hooks
-    # `register_forward_hook` gives a new key every time. With a key that stays, compiled code is found again.
+    # `register_forward_hook` uses a new key every time; with a stable one, compiled code is reused.
     table[id(hook)] = hook
     try:
         yield

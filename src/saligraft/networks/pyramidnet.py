@@ -18,7 +18,7 @@ from saligraft.regularizers.shake_drop import Level, ShakeDrop, depth_keep_proba
 
 STEM_CHANNELS = 16
 STAGES = 3
-EXPANSION = 4  # a bottleneck's last convolution gives four times the channels of its others
+EXPANSION = 4  # a bottleneck's last convolution has four times the channels of its others
 CONVOLUTIONS_PER_BLOCK = {False: 2, True: 3}  # without and with bottleneck
 LAYERS_OUTSIDE_BLOCKS = 2  # the stem and the head, as the authors count depth
 # The authors' networks of 110 layers have basic blocks, those of 164, 200, 236 and 272 have bottlenecks.

@@ -130,7 +130,7 @@ class _Recorder(NamedTuple):
     thread: list[int]  # passes of other threads, which run through the same hook, are not this one's
 
 
-# Function and lists stay the same from call to call: compiled code that was traced with them is found again.
+# Function and lists stay the same from call to call, so that code compiled with them is reused.
 _recorders: weakref.WeakKeyDictionary[SaliencyCapture, _Recorder] = weakref.WeakKeyDictionary()
 
 

@@ -148,7 +148,7 @@ class _MapSearch(TorchFunctionMode):
         self._sites: list[Site] = []  # where `_tensor` can be had, in order of appearance
         self._tensor: Tensor | None = None
         self._version = 0
-        self._rejected: Tensor | None = images  # never taken for the map
+        self._rejected: Tensor | None = images  # never accepted as the map
         self._grids: dict[Grid, None] = {}  # in order of appearance, without repeats
         self._weights_seen = self._strict = False
         self._thread = threading.get_ident()
@@ -254,7 +254,7 @@ class _MapSearch(TorchFunctionMode):
 
 
 def _version(tensor: Tensor) -> int:
-    """Counts in-place changes, so that a tensor before and after an in-place ReLU is not taken for the same."""
+    """Counts in-place changes, so that a tensor before and after an in-place ReLU does not count as the same."""
     return 0 if tensor.is_inference() else tensor._version
 
 

@@ -105,9 +105,9 @@ def read_tokens(shape: tuple[int, ...], image: ImageShape, grids_seen: Collectio
         return Reading(Layout(axes, tokens - _cells(grid)), grid)
     coarser = [seen for seen in grids_seen if _cells(seen) < image.height * image.width]
     for prefix in range(min(1 if coarser else MOST_PREFIX_TOKENS, tokens - 2) + 1):
-        found = token_grid(tokens - prefix, image)
-        if found is not None and (not coarser or any(_merged_from(found, seen) for seen in coarser)):
-            return Reading(Layout(axes, prefix), found)
+        merged = token_grid(tokens - prefix, image)
+        if merged is not None and (not coarser or any(_merged_from(merged, seen) for seen in coarser)):
+            return Reading(Layout(axes, prefix), merged)
     return None
 
 
@@ -156,7 +156,7 @@ def _cut_by_patches(grid: Grid, image: ImageShape) -> bool:
 
 
 def _merged_from(grid: Grid, finer: Grid) -> bool:
-    """Whether squares of whole cells of the finer grid, the last ones cropped or padded, make the grid."""
+    """Whether merging squares of cells of the finer grid, the last ones cropped or padded, results in the grid."""
     h, w = finer
     return any(grid in ((h // side, w // side), (-(-h // side), -(-w // side))) for side in range(2, max(h, w) + 1))
 
