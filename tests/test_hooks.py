@@ -152,7 +152,12 @@ def test_gradient_checkpointing_around_the_layer_is_refused(reentrant: bool) -> 
 def test_recomputation_inside_the_context_is_refused() -> None:
     network = Net()
     x = network.first(torch.randn(4, 5)).requires_grad_()
-    x.register_hook(lambda _: network.first(torch.randn(4, 5)))
+
+    def recompute(_: Tensor) -> None:
+        with torch.enable_grad():
+            network.first(torch.randn(4, 5))
+
+    x.register_hook(recompute)
     with (
         pytest.raises(RuntimeError, match="gradient checkpointing around a mixed layer is not supported"),
         changed_output(network, "first", lambda f: f),
