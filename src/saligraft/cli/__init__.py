@@ -20,7 +20,7 @@ from saligraft.cli.evaluate import evaluate
 from saligraft.cli.list import list_choices
 from saligraft.cli.show import show
 from saligraft.cli.train import train
-from saligraft.streams import unbreakable
+from saligraft.io.streams import unbreakable
 
 TRACEBACK_VARIABLE = "SALIGRAFT_TRACEBACK"
 INTERRUPTED = 130  # 128 + SIGINT, as shells count it

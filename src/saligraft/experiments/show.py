@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from saligraft.data import ImageData, Split
 from saligraft.data.image_files import decoded
+from saligraft.data.threads import one_thread
 from saligraft.draws import key
 from saligraft.networks import build_network
 from saligraft.reports.figures import save_gallery
@@ -25,7 +26,6 @@ from saligraft.reports.page import versions, write_page
 from saligraft.reports.run_report import method_title, write_run_page
 from saligraft.saliency import saliency_source
 from saligraft.saliency.capture import logits_of
-from saligraft.threads import one_thread
 from saligraft.training import Recipe, load_recipe, train
 from saligraft.training.run_folder import MODEL, RECIPE, RESULT, load_weights
 from saligraft.training.setup import load_split, make_network

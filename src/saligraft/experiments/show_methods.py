@@ -17,11 +17,11 @@ from torch import Tensor
 
 from saligraft.checks import one_of
 from saligraft.data import ImageData
+from saligraft.data.threads import one_thread
 from saligraft.draws import key
 from saligraft.experiments.show import Lens, Scene
-from saligraft.feature_hooks import changed_output
-from saligraft.feature_layers import INPUT
 from saligraft.grafting import pixel_area
+from saligraft.hooks import changed_output
 from saligraft.methods import (
     FEATURE_MIXERS,
     IMAGE_TRANSFORMS,
@@ -32,13 +32,13 @@ from saligraft.methods import (
     SaliencyGrafting,
     mix_features,
 )
+from saligraft.methods.manifold_mixup.layers import INPUT
 from saligraft.reports import tiles
 from saligraft.reports.figures import save_comparison, save_method
 from saligraft.reports.gallery import ComparedPair, MethodSamples, Sample
 from saligraft.reports.page import write_page
 from saligraft.reports.run_report import method_title
 from saligraft.saliency import SaliencyCapture, fine_grained_saliency, resize_saliency
-from saligraft.threads import one_thread
 
 METHOD_CLASSES: dict[str, Any] = {**METHODS, **FEATURE_MIXERS, **IMAGE_TRANSFORMS, **STEP_STRATEGIES}
 ALL = "all"

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from saligraft.io.files import rename_durably, sync
-from saligraft.streams import unbreakable
+from saligraft.io.streams import unbreakable
 from saligraft.training.accelerator import ToldElsewhereError, decided_by_first
 
 CHECKPOINTS, STATE, SHARED = "checkpoints", "state.json", "shared.safetensors"

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from saligraft.config.sections import OptimizerSection
+from saligraft.hooks import is_linear
 from saligraft.networks.base import PooledNetwork
-from saligraft.saliency.layer_source import is_linear
 
 INITIAL_LR = "initial_lr"  # as torch's own schedulers name it
 

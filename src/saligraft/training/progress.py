@@ -15,7 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from saligraft.streams import unbreakable
+from saligraft.io.streams import unbreakable
 from saligraft.training.results import EpochMetrics, EpochTiming
 
 

@@ -15,6 +15,7 @@ from saligraft.config.recipe import Recipe
 from saligraft.data import Loader, Split, make_data_loader
 from saligraft.data.per_class_subset import per_class_subset
 from saligraft.draws import key
+from saligraft.hooks import without_trace
 from saligraft.losses import mixed_cross_entropy
 from saligraft.methods import (
     BatchMixer,
@@ -27,7 +28,6 @@ from saligraft.methods import (
 )
 from saligraft.methods.kinds import StepStrategy
 from saligraft.networks import build_network
-from saligraft.saliency.base import without_trace
 from saligraft.step import TrainingStep
 from saligraft.strategies import Method, training_step
 from saligraft.training.compiled import compile_passes

@@ -1,11 +1,11 @@
-"""What a run says to a terminal, pipe or log that is gone, or to a log on a full disk, is lost; the run is not."""
+"""Terminals, pipes and logs that may fail: what a run prints there is lost, the run is not."""
 
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
 
 class _Unbreakable:
-    """A text stream whose errors of writing are ignored."""
+    """A text stream whose write errors are ignored."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -24,5 +24,5 @@ class _Unbreakable:
 
 
 def unbreakable(stream: TextIO | None) -> TextIO | None:
-    """The stream, never failing; None, which Python has for one that was closed from the start, stays None."""
+    """Return the stream with write errors ignored; None, Python's value for a closed stream, stays None."""
     return None if stream is None else cast(TextIO, _Unbreakable(stream))

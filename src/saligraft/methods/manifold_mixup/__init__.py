@@ -1,13 +1,11 @@
 """Manifold Mixup: blend two samples' features at a random layer, and their labels, in one proportion.
 
 Verma et al., ICML 2019; Table 1 of the Saliency Grafting paper: λ h(x_i) + (1−λ) h(x_j).
-Networks know nothing of it: a hook on the drawn layer blends what the layer gives.
+The network needs no change: a hook on the drawn layer blends what the layer returns.
 """
 
 from __future__ import annotations
 
-import copy
-import difflib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,22 +13,36 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from saligraft import checks, draws
 from saligraft.batch import MixedBatch
-from saligraft.feature_hooks import changed_output, refuse_compiled, unwrapped
-from saligraft.feature_layers import INPUT, SHOWN_NAMES, mixing_layers
 from saligraft.grafting import blend
+from saligraft.hooks import changed_output, exclusive_use, layer_name, refuse_compiled, unwrapped
 from saligraft.methods.base import check_batch
 from saligraft.methods.kinds import FeatureMixer
-from saligraft.threads import exclusive_use
+from saligraft.methods.manifold_mixup.layers import INPUT, mixing_layers
 
 
 def mix_features(features: Tensor, *, partner: Tensor, source_weight: Tensor) -> Tensor:
-    """Blend each sample's features (B, ...) with its partner's; source_weight (B,) is λ. Pure."""
+    """Blend each sample's features with its partner's. Pure: nothing random, no input changed.
+
+    Args:
+        features: (B, ...), floating point.
+        partner: (B,), each sample is blended with ``features[partner]``.
+        source_weight: (B,), λ.
+
+    Returns:
+        λ h(x_i) + (1−λ) h(x_j), (B, ...).
+
+    Example:
+        >>> features = torch.tensor([[0.0], [4.0]])
+        >>> mix_features(features, partner=torch.tensor([1, 0]), source_weight=torch.full((2,), 0.75)).tolist()
+        [[1.0], [3.0]]
+    """
     checks.tensor("features", features)
     checks.same_device("partner", partner, features, "features")
-    if not features.is_floating_point() or features.ndim < 1 or len(features) != len(partner):
+    if not _is_batch(features, len(partner)):
         raise ValueError(
             f"features must be floating point with one entry per image first: expected {len(partner)}, "
             f"got {features.dtype} {checks.shape_of(features)}"
@@ -39,6 +51,14 @@ def mix_features(features: Tensor, *, partner: Tensor, source_weight: Tensor) ->
 
 
 class ManifoldMixupDraws(NamedTuple):
+    """The random choices of one batch.
+
+    Args:
+        partner: (B,).
+        source_weight: λ, (B,).
+        layer: name of the layer to mix at.
+    """
+
     partner: Tensor
     source_weight: Tensor
     layer: str
@@ -48,11 +68,23 @@ class ManifoldMixupDraws(NamedTuple):
 class ManifoldMixup(FeatureMixer):
     """Draw partners, λ ~ Beta(alpha, alpha) and one layer for the batch, then blend there.
 
-    `layers` names modules of the model, "input" among them for the images themselves; None finds the ends of its
-    first stages (`saligraft.feature_layers` has the rules).
+    Args:
+        probability: share of the samples (or batches) that are mixed.
+        per: whether λ and the decision to mix are drawn for each "sample" or for the "batch".
+        alpha: of the Beta distribution; 2 is the authors' for CIFAR and Tiny-ImageNet.
+        layers: names of modules of the model, "input" among them for the images themselves; None finds the ends of
+            its first stages by the rules of `saligraft.methods.manifold_mixup.layers`.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+        >>> images, labels = torch.rand(4, 3, 10, 10), torch.tensor([0, 1, 2, 3])
+        >>> with ManifoldMixup(layers=("input", "0")).mixing(model, images, labels) as mixed:
+        ...     logits = model(mixed.images)
+        >>> logits.shape, mixed.targets(5).shape
+        (torch.Size([4, 5]), torch.Size([4, 5]))
     """
 
-    alpha: float = 2.0  # the authors' for CIFAR and Tiny-ImageNet
+    alpha: float = 2.0
     layers: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
@@ -67,23 +99,33 @@ class ManifoldMixup(FeatureMixer):
         object.__setattr__(self, "layers", tuple(self.layers))
 
     def layers_of(self, model: nn.Module, images: Tensor) -> tuple[str, ...]:
-        """The layers that are drawn from, for this model and images of this shape."""
-        network = unwrapped(model)
+        """Name the layers that are drawn from.
+
+        Args:
+            model: the model in training.
+            images: (B, C, H, W); layers that are found depend on their size.
+        """
         if self.layers is None:
             refuse_compiled(model)
-            layers = mixing_layers(network, images)
-        else:
-            layers = tuple(self.layers)
-        for name in layers:
+            return mixing_layers(unwrapped(model), images)
+        names = tuple(
+            INPUT if name == INPUT else layer_name(name, unwrapped(model), also=(INPUT,)) for name in self.layers
+        )
+        for name in names:
             if name != INPUT:
-                _check_name(name, network)
                 refuse_compiled(model, name)
-        return layers
+        return names
 
     def draw(
         self, images: Tensor, layers: Sequence[str], *, generator: torch.Generator | None = None
     ) -> ManifoldMixupDraws:
-        """Make every random choice for this batch, on the host; moved to the device of `images`."""
+        """Make every random choice for this batch, on the host.
+
+        Args:
+            images: (B, C, H, W); the draws are moved to their device.
+            layers: what `layers_of` returned.
+            generator: on the CPU; by default torch's global one.
+        """
         self._check_draw(images, generator)
         batch = len(images)
         partner = draws.partners(batch, probability=self.probability, per=self.per, generator=generator)
@@ -96,9 +138,15 @@ class ManifoldMixup(FeatureMixer):
     def mixing(
         self, model: nn.Module, images: Tensor, labels: Tensor, *, generator: torch.Generator | None = None
     ) -> Iterator[MixedBatch]:
-        """Around one pass: ``with method.mixing(model, images, labels) as mixed: logits = model(mixed.images)``.
+        """Mix in the one forward pass made inside: ``with method.mixing(...) as mixed: logits = model(mixed.images)``.
 
-        The images given are blended where the input was drawn, else as they came; the mask (B, 1, 1) is λ either way.
+        The images of the mixed batch are blended where the input was drawn, else unchanged; its mask (B, 1, 1) is λ.
+
+        Args:
+            model: the model in training, uncompiled down to the mixed layers and without gradient checkpointing.
+            images: (B, C, H, W).
+            labels: (B,) or (B, K).
+            generator: on the CPU; by default torch's global one.
         """
         check_batch(images, labels)
         checks.label_values(labels)
@@ -113,41 +161,22 @@ class ManifoldMixup(FeatureMixer):
                 yield mixed
 
 
+def _is_batch(value: Any, batch: int) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 0 and len(value) == batch
+
+
 def _mix_all(output: Any, drawn: ManifoldMixupDraws) -> Any:
-    """Whatever a layer gives, with the features of all samples in it blended."""
-    mixed, found = _mix_tree(output, drawn)
-    if not found:
+    """Blend every tensor of a layer's output, which may be nested, that has one entry per image."""
+    leaves, structure = pytree.tree_flatten(output)
+    is_batch = [_is_batch(leaf, len(drawn.partner)) for leaf in leaves]
+    if not any(is_batch):
         shown = checks.shape_of(output) if isinstance(output, Tensor) else type(output).__name__
         raise ValueError(
-            f"layer {drawn.layer!r} must give features with the {len(drawn.partner)} images of the batch first, "
+            f"layer {drawn.layer!r} must return features with the {len(drawn.partner)} images of the batch first, "
             f"got {shown}: name other layers by layers="
         )
-    return mixed
-
-
-def _mix_tree(value: Any, drawn: ManifoldMixupDraws) -> tuple[Any, bool]:
-    """The value with its tensors of one entry per image blended, and whether there was one."""
-    if isinstance(value, Tensor):
-        if not value.is_floating_point() or value.ndim < 1 or len(value) != len(drawn.partner):
-            return value, False
-        return mix_features(value, partner=drawn.partner, source_weight=drawn.source_weight), True
-    if isinstance(value, dict):
-        mixed = copy.copy(value)
-        results = {key: _mix_tree(entry, drawn) for key, entry in value.items()}
-        mixed.update({key: entry for key, (entry, _) in results.items()})
-        return mixed, any(found for _, found in results.values())
-    if isinstance(value, tuple | list):
-        parts = [_mix_tree(entry, drawn) for entry in value]
-        entries = [entry for entry, _ in parts]
-        whole = type(value)(*entries) if hasattr(value, "_fields") else type(value)(entries)
-        return whole, any(found for _, found in parts)
-    return value, False
-
-
-def _check_name(name: str, network: nn.Module) -> None:
-    names = [known for known, _ in network.named_modules(remove_duplicate=False) if known]
-    if name in names:
-        return
-    close = difflib.get_close_matches(name, names, n=SHOWN_NAMES) or names[:SHOWN_NAMES]
-    listed = ", ".join(map(repr, (INPUT, *close)))
-    raise ValueError(f"layers must name modules of model, such as {listed}; got {name!r}")
+    mixed = [
+        mix_features(leaf, partner=drawn.partner, source_weight=drawn.source_weight) if mixable else leaf
+        for leaf, mixable in zip(leaves, is_batch, strict=True)
+    ]
+    return pytree.tree_unflatten(mixed, structure)

@@ -2,7 +2,7 @@
 
 import io
 
-from saligraft.streams import unbreakable
+from saligraft.io.streams import unbreakable
 
 
 class Broken(io.StringIO):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from saligraft.feature_layers import mixing_layers
+from saligraft.methods.manifold_mixup.layers import mixing_layers
 
 HAS_LAB = importlib.util.find_spec("torchvision") is not None and importlib.util.find_spec("timm") is not None
 TABLE: dict[str, tuple[int, tuple[str, ...]]] = {

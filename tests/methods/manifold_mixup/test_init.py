@@ -105,15 +105,15 @@ def test_refuses_layers_that_do_not_hold_the_batch() -> None:
     images, labels = batch()
     windows = Gives(lambda x: x.reshape(12, 3, 4, 8), lambda t: t.reshape(6, 3, 8, 8).mean(dim=(2, 3)))
     with (
-        pytest.raises(ValueError, match=r"layer 'layer' must give features with the 6 images .* got \(12, 3, 4, 8\)"),
+        pytest.raises(ValueError, match=r"layer 'layer' must return features with the 6 images .* got \(12, 3, 4, 8\)"),
         ManifoldMixup(layers=("layer",)).mixing(windows, images, labels) as mixed,
     ):
         windows(mixed.images)
     assert not windows.layer._forward_hooks
     model = network()
-    with pytest.raises(ValueError, match=r"layers must name modules of model, such as 'input', .*; got 'layer7'"):
+    with pytest.raises(ValueError, match=r"layer must name a module of model, such as 'input', .*; got 'layer7'"):
         ManifoldMixup(layers=("input", "layer7")).layers_of(model, images)
-    with pytest.raises(RuntimeError, match="model is compiled, where no hook can be relied on"):
+    with pytest.raises(RuntimeError, match="model is compiled, where hooks are not reliable"):
         ManifoldMixup().layers_of(torch.compile(model, backend="eager"), images)
     with pytest.raises(ValueError, match=r"features must be floating point .* expected 6, got torch.int64 \(6\)"):
         mix_features(labels, partner=torch.arange(6), source_weight=torch.rand(6))
