@@ -19,7 +19,7 @@ import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -124,9 +124,9 @@ def _checked(block: Tensor) -> Tensor:
 
 def _build(path: Path, key: str, blocks: Blocks) -> Tensor:
     """Write the file unless another process has done so while this one waited for its turn."""
-    with _cache_trouble():
-        lock = path.with_name(f"{path.name}.lock").open("a+b")  # "ab" would wait for the reader of a pipe
-    with lock, locked(lock) as alone:
+    with ExitStack() as stack:
+        with _cache_trouble():
+            alone = stack.enter_context(locked(path.with_name(f"{path.name}.lock")))
         found = _read(path, key, tell_damage=True)
         if found is not None:
             return found

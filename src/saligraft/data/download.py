@@ -102,7 +102,7 @@ def download(name: str, root: str | Path | None = None) -> Path:
     if _is_there(source, place):
         return place
     place.mkdir(parents=True, exist_ok=True)
-    with (place / f".{source.archive}.lock").open("ab") as lock, locked(lock):
+    with locked(place / f".{source.archive}.lock"):
         if not _is_there(source, place):  # another process may have brought it meanwhile
             if (place / source.folder).exists():
                 raise ValueError(f"{place / source.folder} is there, but without its {source.signs[0]}: move it away")
