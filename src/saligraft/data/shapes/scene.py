@@ -12,11 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from saligraft.data.shapes.appearance import PALETTE_COLUMNS, TEXTURE_COLUMNS, draw_palette, texture
 from saligraft.data.shapes.outlines import OUTLINES, REACH, outline_distance
-from saligraft.data.shapes.palette import COLUMNS as PALETTE_COLUMNS
-from saligraft.data.shapes.palette import draw_palette
-from saligraft.data.shapes.textures import COLUMNS as TEXTURE_COLUMNS
-from saligraft.data.shapes.textures import texture
 
 SUPERSAMPLING = 2
 TURN = 0.08  # most that an object is turned to either side, in turns
