@@ -14,7 +14,6 @@ from saligraft.data import DATASETS
 from saligraft.data.files import (
     FileNames,
     check_file,
-    class_files,
     class_names,
     data_root,
     labelled_files,
@@ -88,7 +87,6 @@ def make_files(root: Path, *names: str) -> None:
 def test_nested_folders_spaces_and_any_case_of_suffix_count_and_hidden_files_do_not(tmp_path: Path) -> None:
     make_files(tmp_path, "b/2.PNG", "b/deep er/1.JpEg", "a/x.tiff", "a/.x.txt", "a/Thumbs.db", ".git/x", "b/.c/y.doc")
     assert class_names(tmp_path) == ("a", "b")
-    assert class_files(tmp_path, "b") == ["b/2.PNG", "b/deep er/1.JpEg"]
     files, labels = labelled_files(tmp_path, ("0", "a", "b"))
     assert list(files) == ["a/x.tiff", "b/2.PNG", "b/deep er/1.JpEg"]
     assert labels.tolist() == [1, 2, 2]
@@ -97,30 +95,30 @@ def test_nested_folders_spaces_and_any_case_of_suffix_count_and_hidden_files_do_
 def test_what_is_no_image_is_named(tmp_path: Path) -> None:
     make_files(tmp_path, "a/1.png", "a/inner/labels.csv")
     with pytest.raises(ValueError, match=r"class folders must hold images alone \(.*\.png.*got .*inner/labels\.csv"):
-        class_files(tmp_path, "a")
+        labelled_files(tmp_path, ("a", "b"))
 
 
 def test_empty_and_unknown_classes_and_broken_links_are_named(tmp_path: Path) -> None:
     make_files(tmp_path, "a/1.png", "b/.hidden")
     with pytest.raises(ValueError, match=r"class folder .*b must hold images, got none"):
-        class_files(tmp_path, "b")
+        labelled_files(tmp_path, ("a", "b"))
     with pytest.raises(ValueError, match=r"class folder .*b must be one of the 2 classes of train"):
         labelled_files(tmp_path, ("a", "c"))
     (tmp_path / "a" / "2.png").symlink_to(tmp_path / "nowhere.png")
     with pytest.raises(ValueError, match=r"2\.png is missing: a link that leads nowhere"):
-        class_files(tmp_path, "a")
+        labelled_files(tmp_path, ("a", "b"))
 
 
 def test_links_to_folders_are_followed_and_a_loop_is_an_error(tmp_path: Path) -> None:
     make_files(tmp_path, "elsewhere/1.png", "all/a/2.png")
     (tmp_path / "all" / "a" / "link").symlink_to(tmp_path / "elsewhere")
-    assert class_files(tmp_path / "all", "a") == ["a/2.png", "a/link/1.png"]
+    assert list(labelled_files(tmp_path / "all", ("a",))[0]) == ["a/2.png", "a/link/1.png"]
     (tmp_path / "elsewhere" / "loop").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic links"):
-        class_files(tmp_path / "all", "a")
+        labelled_files(tmp_path / "all", ("a",))
 
 
-def test_a_loose_image_is_found(tmp_path: Path) -> None:
+def test_an_image_outside_class_folders_is_listed(tmp_path: Path) -> None:
     make_files(tmp_path, "README.md", "a/1.png", ".x.png")
     assert loose_image(tmp_path) is None
     make_files(tmp_path, "2.jpg", "1.JPG")

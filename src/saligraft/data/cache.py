@@ -18,6 +18,7 @@ import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -55,7 +56,7 @@ def cached(name: str, key: str, blocks: Blocks) -> Tensor:
         samples = _read(path, key)
         return _build(path, key, blocks) if samples is None else samples
     except _SourceError as error:
-        raise error.cause from error.cause.__cause__
+        raise error.args[0] from error.args[0].__cause__
     except (OSError, RuntimeError) as error:  # RuntimeError: pathlib's answer for a user without a home
         reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
         warnings.warn(
@@ -104,21 +105,12 @@ def files_key(decoding: str, root: Path, names: Iterable[str]) -> str:
         root: The folder of the files.
         names: Their paths under `root`.
     """
-
-    def parts() -> Iterator[str | bytes]:
-        yield decoding
-        for name in names:
-            yield name
-            yield (root / name).read_bytes()
-
-    return content_key(parts())
+    contents = ((name, (root / name).read_bytes()) for name in names)
+    return content_key(chain([decoding], chain.from_iterable(contents)))
 
 
 class _SourceError(Exception):
-    """An error of the source files, which no fallback may hide, as opposed to one of the cache."""
-
-    def __init__(self, cause: Exception) -> None:
-        self.cause = cause
+    """Wraps an error of the source files, which no fallback may hide, as opposed to one of the cache."""
 
 
 def _checked(block: Tensor) -> Tensor:

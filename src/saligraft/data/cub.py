@@ -44,7 +44,13 @@ def cub(
         scale: Least and largest share of the area that a training view shows.
     """
     one_of("split", split, ("train", "test"))
-    base = _base(data_root("cub", root))
+    root = data_root("cub", root)
+    base = root if (root / "images.txt").is_file() else root / FOLDER
+    if not (base / "images.txt").is_file():
+        raise FileNotFoundError(
+            f"CUB-200-2011 must lie in {root}, got no {root / 'images.txt'}; unpack CUB_200_2011.tgz of "
+            "data.caltech.edu/records/65de6-vp158 there"
+        )
     tables = {name: _table(base / name, columns) for name, columns in _COLUMNS.items()}
     classes, files, classes_of, splits, boxes_of = tables.values()
     for file in ("image_class_labels.txt", "train_test_split.txt", "bounding_boxes.txt"):
@@ -74,16 +80,6 @@ def cub(
         size=view_size(size, most=LARGEST_VIEW),
         scale=scale,
         upright=False,
-    )
-
-
-def _base(root: Path) -> Path:
-    for base in (root, root / FOLDER):
-        if (base / "images.txt").is_file():
-            return base
-    raise FileNotFoundError(
-        f"CUB-200-2011 must lie in {root}, got no {root / 'images.txt'}; unpack CUB_200_2011.tgz of "
-        "data.caltech.edu/records/65de6-vp158 there"
     )
 
 

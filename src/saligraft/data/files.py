@@ -118,21 +118,8 @@ def loose_image(folder: Path) -> str | None:
     return min(names, default=None)
 
 
-def class_files(folder: Path, class_name: str) -> list[str]:
-    """List the images of a class, in nested folders too, as sorted paths in `folder`; any other file is an error.
-
-    Args:
-        folder: The folder of one split.
-        class_name: A folder in it.
-    """
-    files = sorted(_walk(folder, class_name))
-    if not files:
-        raise ValueError(f"class folder {folder / class_name} must hold images, got none")
-    return files
-
-
 def labelled_files(folder: Path, classes: tuple[str, ...]) -> tuple[FileNames, Tensor]:
-    """List every image under `folder`, class by class.
+    """List every image under `folder`, in nested folders too, class by class; any other file is an error.
 
     Args:
         folder: The folder of one split.
@@ -146,7 +133,9 @@ def labelled_files(folder: Path, classes: tuple[str, ...]) -> tuple[FileNames, T
     for name in class_names(folder):
         if name not in classes:
             raise ValueError(f"class folder {folder / name} must be one of the {len(classes)} classes of train")
-        members = class_files(folder, name)
+        members = sorted(_walk(folder, name))
+        if not members:
+            raise ValueError(f"class folder {folder / name} must hold images, got none")
         files += members
         labels += [classes.index(name)] * len(members)
     return FileNames(files), torch.tensor(labels, dtype=torch.int64)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from saligraft.checks import one_of, probability, whole_number
 from saligraft.data.dataset import view_size
-from saligraft.data.files import FileNames, class_files, class_names, data_root, labelled_files, loose_image
+from saligraft.data.files import FileNames, class_names, data_root, labelled_files, loose_image
 from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, LARGEST_VIEW, ImageFiles
 
 _TEST_FOLDERS = ("test", "val", "validation")
@@ -87,19 +87,14 @@ def _own_split(
     probability("test_share", test_share)
     if test_share in (0, 1):
         raise ValueError(f"test_share must lie in (0, 1), got {test_share}")
-    files: list[str] = []
-    labels: list[int] = []
+    files, labels = labelled_files(root, classes)
+    hashes = [hashlib.sha256(f"{seed}/{file}".encode(errors="surrogateescape")).digest() for file in files]
+    chosen: list[int] = []
     for label, name in enumerate(classes):
-        members = class_files(root, name)
+        members = (labels == label).nonzero().flatten().tolist()
         if len(members) < 2:
             raise ValueError(f"class folder {root / name} must hold at least 2 images to be split, got {len(members)}")
         count = min(len(members) - 1, max(1, round(len(members) * test_share)))
-        test = set(sorted(members, key=lambda file: _hash(seed, file))[:count])
-        chosen = [file for file in members if (file in test) == (split == "test")]
-        files += chosen
-        labels += [label] * len(chosen)
-    return FileNames(files), torch.tensor(labels)
-
-
-def _hash(seed: int, file: str) -> bytes:
-    return hashlib.sha256(f"{seed}/{file}".encode(errors="surrogateescape")).digest()
+        test = set(sorted(members, key=hashes.__getitem__)[:count])
+        chosen += [place for place in members if (place in test) == (split == "test")]
+    return files.subset(torch.tensor(chosen)), labels[chosen]

@@ -82,10 +82,11 @@ class ImageFiles(StreamedData):
             part = _to_tensor(image.crop((left, top, left + width, top + height)))
         if draws is not None:
             return resize(part.contiguous(), self.size), box
-        whole = covering_size(height, width, self.size, self.test_crop)
-        inner = _centre_box(*whole, *self.size)
-        shown = _scaled_back(inner, whole, (height, width))
-        return _cut(resize(part, whole), inner), (top + shown[0], left + shown[1], *shown[2:])
+        resized = covering_size(height, width, self.size, self.test_crop)
+        inner = _centre_box(*resized, *self.size)
+        shown = _scaled_back(inner, resized, (height, width))
+        view = resize(part, resized)[:, inner[0] :, inner[1] :][:, : self.size[0], : self.size[1]]
+        return view.contiguous(), (top + shown[0], left + shown[1], *shown[2:])
 
     def resized(self, size: int | Sequence[int]) -> Self:
         """Return the same files with views of another size, for progressive resizing.
@@ -218,17 +219,12 @@ def _to_tensor(image: Any) -> Tensor:
     return torch.from_numpy(np.array(image if image.mode == "RGB" else image.convert("RGB"))).permute(2, 0, 1)
 
 
-def _cut(image: Tensor, box: Box) -> Tensor:
-    top, left, height, width = box
-    return image[:, top : top + height, left : left + width].contiguous()
-
-
 def _centre_box(height: int, width: int, rows: int, columns: int) -> Box:
     return round((height - rows) / 2), round((width - columns) / 2), rows, columns
 
 
 def _middle_box(height: int, width: int, size: tuple[int, int]) -> Box:
-    """The whole image, or the middle of one that is longer than `LONGEST` allows; the centre stays where it is."""
+    """All of an image, or the middle of one that is longer than `LONGEST` allows; the centre stays where it is."""
     top = max(0, height - max(1, LONGEST * width * size[0] // size[1])) // 2
     left = max(0, width - max(1, LONGEST * height * size[1] // size[0])) // 2
     return top, left, height - 2 * top, width - 2 * left

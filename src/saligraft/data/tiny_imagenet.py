@@ -38,7 +38,13 @@ def tiny_imagenet(*, split: str = "train", root: str | Path | None = None) -> Im
     import PIL
 
     one_of("split", split, ("train", "val", "test"))
-    folder = _folder(data_root("tiny-imagenet", root))
+    root = data_root("tiny-imagenet", root)
+    folder = root if (root / "wnids.txt").is_file() else root / FOLDER
+    if not (folder / "wnids.txt").is_file():
+        raise FileNotFoundError(
+            f"no wnids.txt of tiny-imagenet in {root}: put {FOLDER}, unpacked from {ARCHIVE}, there, "
+            "or let --download do it"
+        )
     wnids = [wnid for wnid in read_lines(folder / "wnids.txt") if wnid]
     for wnid in wnids:
         if wnids.count(wnid) > 1:
@@ -58,16 +64,6 @@ def tiny_imagenet(*, split: str = "train", root: str | Path | None = None) -> Im
         mean=(0.4802, 0.4481, 0.3975),  # of the complete training set, as commonly published
         std=(0.2770, 0.2691, 0.2821),
         boxes=torch.cat([start, end], dim=1),
-    )
-
-
-def _folder(root: Path) -> Path:
-    for folder in (root, root / FOLDER):
-        if (folder / "wnids.txt").is_file():
-            return folder
-    raise FileNotFoundError(
-        f"no wnids.txt of tiny-imagenet in {root}: put {FOLDER}, unpacked from {ARCHIVE}, there, "
-        "or let --download do it"
     )
 
 
@@ -129,12 +125,9 @@ def _annotated(
 
 def _decoded(folder: Path, names: list[str]) -> Iterator[Tensor]:
     for start in range(0, len(names), _BLOCK):
-        yield torch.stack([_image(folder / name) for name in names[start : start + _BLOCK]])
-
-
-def _image(path: Path) -> Tensor:
-    image = read_image(path, upright=False)
-    if image.shape != (3, SIDE, SIDE):
-        height, width = image.shape[1:]
-        raise ValueError(f"image file {path} must be {SIDE} x {SIDE}, got {height} x {width}")
-    return image
+        images = {name: read_image(folder / name, upright=False) for name in names[start : start + _BLOCK]}
+        for name, image in images.items():
+            if image.shape != (3, SIDE, SIDE):
+                size = " x ".join(map(str, image.shape[1:]))
+                raise ValueError(f"image file {folder / name} must be {SIDE} x {SIDE}, got {size}")
+        yield torch.stack(list(images.values()))

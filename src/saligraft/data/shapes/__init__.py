@@ -1,7 +1,7 @@
 """`shapes`: a data set that the package renders itself, with the true mask and box of every object.
 
-Ten classes of outline in any colour, texture, size and pose, on textured ground among clutter, partly hidden. Nothing
-but the outline tells the class: colours, textures, clutter, place and object area are drawn without regard to it.
+Ten classes of outline in any colour, texture, size and pose, on textured ground among clutter, partly hidden. Only
+the outline reveals the class: colours, textures, clutter, place and object area are drawn independently of it.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from saligraft.threads import one_thread
 
 CLASSES = tuple(OUTLINES)
 SPLITS = ("train", "test")
-SMALLEST = 16  # pixels: below it the outlines cannot be told apart
+SMALLEST = 16  # pixels: below it the outlines cannot be distinguished
 LARGEST = 1024
 MOST_PIXELS = 10**9  # of a class, in one split: 30 GB for ten
 MEAN = (0.494, 0.507, 0.504)  # of the first 4,000 training images of seed 0
