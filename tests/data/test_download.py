@@ -356,6 +356,11 @@ def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     assert len(QuietHandler.requests) == 1
 
 
+def test_another_name_of_a_set_is_known(tmp_path: Path) -> None:
+    (tmp_path / "images.txt").touch()
+    assert download("cub200", tmp_path) == tmp_path
+
+
 def test_an_archive_put_there_by_hand_needs_no_network(closed: bytes, tmp_path: Path) -> None:
     (tmp_path / "cifar-100-python.tar.gz").write_bytes(closed)
     download("cifar100", tmp_path)
