@@ -72,11 +72,15 @@ class RunLock:
     def _acquire(self) -> None:
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_file()):
             raise ValueError(f"{self.path} must be the lock of a run, got a link or no file: remove it")
+        content = self._content().strip()
+        if content and not content.isdigit():  # checked here, as some versions of filelock empty the file
+            raise ValueError(f"{self.path} must be the lock of a run, got another file: choose another folder")
         try:
             self._lock.acquire()
         except Timeout:
+            holder = self._content(start=1).decode(errors="replace") or "unknown"
             raise ValueError(
-                f"the run folder {self.path.parent} is in use by another run (process {self._holder()}): "
+                f"the run folder {self.path.parent} is in use by another run (process {holder}): "
                 "wait for it, or choose another folder"
             ) from None
         except OSError as error:
@@ -86,25 +90,19 @@ class RunLock:
                 self._write_process_id(file.fileno())
 
     def _write_process_id(self, handle: int) -> None:
-        """Say who holds the lock; a file that is not a lock is left alone."""
-        content = os.read(handle, 20)
-        if content and not content.strip().isdigit():
-            raise ValueError(f"{self.path} must be the lock of a run, got another file: choose another folder")
+        """Say who holds the lock, from byte 1 on: Windows lets nobody else read the first byte, which is locked."""
         try:
             os.ftruncate(handle, 0)
-            os.lseek(handle, 0, os.SEEK_SET)
             os.write(handle, b" %d" % os.getpid())
         except OSError:
             self._unlink()
             raise
 
-    def _holder(self) -> str:
-        try:
-            with self.path.open("rb", buffering=0) as file:
-                file.seek(1)  # Windows lets nobody read the locked first byte
-                return file.read(20).decode(errors="replace") or "unknown"
-        except OSError:
-            return "unknown"
+    def _content(self, start: int = 0) -> bytes:
+        with suppress(OSError), self.path.open("rb", buffering=0) as file:
+            file.seek(start)
+            return file.read(20)
+        return b""
 
     def release(self) -> None:
         """Unlock the folder; remove the lock file, and the folders created for it that are still empty."""
