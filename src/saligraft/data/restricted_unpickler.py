@@ -1,7 +1,7 @@
-"""Read a pickle of plain containers and arrays of bytes, and nothing else.
+"""A restricted unpickler: plain containers and arrays of bytes, and nothing else.
 
-A pickle names the functions it wants called. Here every name is refused but the three by which NumPy stored an array,
-and those call no NumPy either: small stand-ins take what they are given, check it, and keep it.
+A pickle names the functions it wants called. Here every name is refused except the three by which NumPy stored an
+array, and those call no NumPy either: small stand-ins check their arguments and keep them.
 """
 
 import io
@@ -13,9 +13,16 @@ from torch import Tensor
 
 
 def loads(content: bytes | bytearray) -> Any:
-    """Numbers, strings, bytes (Python 2's strings too), lists, tuples, dicts, and `ByteArray` for arrays of uint8.
+    """Unpickle numbers, strings, bytes (Python 2's strings too), lists, tuples, dicts and arrays of uint8.
 
-    Whatever else a pickle asks for, or damage of it, is a ValueError.
+    Args:
+        content: The pickle.
+
+    Returns:
+        The object, with `ByteArray` for arrays.
+
+    Raises:
+        ValueError: The pickle asks for anything else, or is damaged.
     """
     try:
         return _PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
@@ -26,7 +33,7 @@ def loads(content: bytes | bytearray) -> Any:
 
 
 class ByteArray:
-    """An array of uint8, as NumPy pickles it: made empty, then given shape and content."""
+    """An array of uint8, as NumPy pickles it: created empty, then filled by `__setstate__`."""
 
     __slots__ = ("values",)
 

@@ -1,4 +1,4 @@
-"""The unpickler that calls nothing: plain data passes, every gadget is refused by name."""
+"""The restricted unpickler: plain data passes, every call is refused by name."""
 
 import builtins
 import functools
@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saligraft.data.safe_pickle import ByteArray, loads
+from saligraft.data.restricted_unpickler import ByteArray, loads
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -55,7 +55,6 @@ class Gadget:
         return self.call
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize(
     ("function", "arguments", "name"),
     [
@@ -77,35 +76,34 @@ class Gadget:
         (pickle.loads, (b"",), "loads"),
     ],
 )
-def test_every_call_is_refused_by_name(
-    protocol: int, function: Any, arguments: tuple[Any, ...], name: str, tmp_path: Path
-) -> None:
+def test_every_call_is_refused_by_name(function: Any, arguments: tuple[Any, ...], name: str, tmp_path: Path) -> None:
     target = tmp_path / "touched"
     filled = tuple(part.format(str(target)) if isinstance(part, str) else part for part in arguments)
-    content = pickle.dumps(Gadget(function, *filled), protocol=protocol)
-    with pytest.raises(ValueError, match=rf"it asks for .*\.{name}, which is refused"):
-        loads(content)
-    assert not target.exists()
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        content = pickle.dumps(Gadget(function, *filled), protocol=protocol)
+        with pytest.raises(ValueError, match=rf"it asks for .*\.{name}, which is refused"):
+            loads(content)
+        assert not target.exists()
 
 
 @pytest.mark.parametrize(
     "name",
     ["numpy runtime", "numpy.testing._private.utils runstring", "numpy.f2py.crackfortran myeval",
      "numpy ndarray.tofile", "numpy.core.multiarray _reconstruct.__globals__", "numpy dtype.__class__",
-     "saligraft.data.safe_pickle loads", "__main__ x", "copyreg _reconstructor", "builtins object"],
+     "saligraft.data.restricted_unpickler loads", "__main__ x", "copyreg _reconstructor", "builtins object"],
 )  # fmt: skip
-@pytest.mark.parametrize("form", ["GLOBAL", "STACK_GLOBAL", "INST"])
-def test_names_that_only_look_like_numpy_are_refused(name: str, form: str) -> None:
+def test_names_that_only_look_like_numpy_are_refused(name: str) -> None:
     module, attribute = (part.encode() for part in name.split())
-    content = {
+    contents = {
         "GLOBAL": b"c" + module + b"\n" + attribute + b"\n.",
         "STACK_GLOBAL": b"\x80\x04\x8c" + bytes([len(module)]) + module
                         + b"\x8c" + bytes([len(attribute)]) + attribute + b"\x93.",
         "INST": b"(i" + module + b"\n" + attribute + b"\n.",
-    }[form]  # fmt: skip
-    assert form in {code.name for code, _, _ in pickletools.genops(content)}
-    with pytest.raises(ValueError, match="which is refused"):
-        loads(content)
+    }  # fmt: skip
+    for form, content in contents.items():
+        assert form in {code.name for code, _, _ in pickletools.genops(content)}
+        with pytest.raises(ValueError, match="which is refused"):
+            loads(content)
 
 
 @pytest.mark.parametrize(
