@@ -12,29 +12,12 @@ from torch import Tensor, nn
 import saligraft as sg
 from saligraft import methods
 from saligraft.grafting import spread
-from saligraft.methods import (
-    FEATURE_MIXERS,
-    IMAGE_TRANSFORMS,
-    METHODS,
-    STEP_STRATEGIES,
-    AttentiveCutMix,
-    BatchMixer,
-    FeatureMixer,
-    ImageTransform,
-    RandomChoice,
-    StepStrategy,
-)
+from saligraft.methods import REGISTRY, AttentiveCutMix, BatchMixer, RandomChoice, methods_of
 
 K = 5
-KINDS: dict[type, dict[str, Any]] = {
-    BatchMixer: METHODS,
-    ImageTransform: IMAGE_TRANSFORMS,
-    FeatureMixer: FEATURE_MIXERS,
-    StepStrategy: STEP_STRATEGIES,
-}
 # What members share, and what is made of members.
-NOT_METHODS = {"base", "kinds", "compose", "method_choice", "random_choice"}
-# Variants whose behaviour differs in kind; each method's plain form is added below from METHODS itself.
+NOT_METHODS = {"base", "kinds", "registry", "compose", "choice"}
+# Variants whose behaviour differs in kind; each method's plain form is added below from the registry.
 VARIANTS: dict[str, BatchMixer[Any]] = {
     "mixup per batch": sg.Mixup(per="batch"),
     "cutmix per batch": sg.CutMix(per="batch"),
@@ -46,10 +29,10 @@ VARIANTS: dict[str, BatchMixer[Any]] = {
     "attentive cutmix at the map's own grid": AttentiveCutMix(grid=None, k=3, probability=0.5),
     "choice per batch": RandomChoice([sg.Mixup(), sg.CutMix(), sg.SaliencyGrafting(label_mixing="area")]),
     "choice per sample": RandomChoice([sg.Mixup(), sg.CutMix(), AttentiveCutMix()], per="sample", probability=0.9),
-    "puzzlemix in place": METHODS["puzzlemix"](transport_cost=None, per="sample"),
-    "puzzlemix far and fine": METHODS["puzzlemix"](transport_cost=0.01, transport_grid=8, grids=(3, 4)),
+    "puzzlemix in place": sg.PuzzleMix(transport_cost=None, per="sample"),
+    "puzzlemix far and fine": sg.PuzzleMix(transport_cost=0.01, transport_grid=8, grids=(3, 4)),
 }
-MIXERS = {**{name: method() for name, method in METHODS.items()}, **VARIANTS}
+MIXERS = {**{name: method() for name, method in methods_of(BatchMixer).items()}, **VARIANTS}
 # The solver of PuzzleMix is an extra: a bare installation must still be able to hold the others to this.
 needs_scipy = pytest.mark.skipif(importlib.util.find_spec("scipy") is None, reason="needs the extra puzzle")
 
@@ -79,12 +62,9 @@ def calibrated(method: BatchMixer[Any]) -> bool:
     return getattr(method, "label_mixing", "area") == "saliency"
 
 
-def test_every_file_of_the_folder_is_listed_in_one_kind() -> None:
+def test_every_file_of_the_folder_is_in_the_registry() -> None:
     files = {module.name for module in pkgutil.iter_modules(methods.__path__)} - NOT_METHODS
-    listed = [name.replace("-", "_") for members in KINDS.values() for name in members]
-    assert sorted(listed) == sorted(files)
-    for kind, members in KINDS.items():
-        assert all(issubclass(method, kind) for method in members.values())
+    assert sorted(name.replace("-", "_") for name in REGISTRY) == sorted(files)
 
 
 @mixers

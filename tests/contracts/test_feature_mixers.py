@@ -1,4 +1,4 @@
-"""What every feature mixer must hold; one that is added to FEATURE_MIXERS is in this suite by itself."""
+"""What every feature mixer must hold; one that is added to the registry is in this suite by itself."""
 
 import dataclasses
 from itertools import pairwise
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import saligraft as sg
-from saligraft.methods import FEATURE_MIXERS, Cutout, FeatureMixer
+from saligraft.methods import Cutout, FeatureMixer, methods_of
 from saligraft.methods.manifold_mixup import ManifoldMixup
-from saligraft.strategies import FeatureMixingStep
+from saligraft.steps import FeatureMixingStep
 
 K = 5
 VARIANTS: dict[str, FeatureMixer] = {
@@ -19,7 +19,7 @@ VARIANTS: dict[str, FeatureMixer] = {
     "manifold mixup half the time": ManifoldMixup(probability=0.5, alpha=1.0),
     "manifold mixup in the middle": ManifoldMixup(layers=("middle",)),
 }
-MIXERS = {**{name: mixer() for name, mixer in FEATURE_MIXERS.items()}, **VARIANTS}
+MIXERS = {**{name: mixer() for name, mixer in methods_of(FeatureMixer).items()}, **VARIANTS}
 
 mixers = pytest.mark.parametrize("method", MIXERS.values(), ids=MIXERS.keys())
 

@@ -1,4 +1,4 @@
-"""What every image transform must hold; one that is added to IMAGE_TRANSFORMS is in this suite by itself."""
+"""What every image transform must hold; one that is added to the registry is in this suite by itself."""
 
 import dataclasses
 from typing import Any
@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 import saligraft as sg
-from saligraft.methods import IMAGE_TRANSFORMS, Compose, Cutout, ImageTransform
+from saligraft.methods import Compose, Cutout, ImageTransform, methods_of
 
 K = 5
 VARIANTS: dict[str, ImageTransform[Any]] = {
     "cutout per batch": Cutout(per="batch"),
     "cutout half the time": Cutout(probability=0.5, size=5, fill=1.5),
 }
-TRANSFORMS = {**{name: transform() for name, transform in IMAGE_TRANSFORMS.items()}, **VARIANTS}
+TRANSFORMS = {**{name: transform() for name, transform in methods_of(ImageTransform).items()}, **VARIANTS}
 
 transforms = pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS.keys())
 

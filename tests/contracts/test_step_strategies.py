@@ -1,4 +1,4 @@
-"""What every step strategy must hold; one that is added to STEP_STRATEGIES is in this suite by itself."""
+"""What every step strategy must hold; one that is added to the registry is in this suite by itself."""
 
 import dataclasses
 from typing import Any
@@ -10,8 +10,8 @@ from torch import Tensor, nn
 pytest.importorskip("torchvision", reason="AugMix's operations are torchvision's, an extra")
 
 import saligraft as sg
-from saligraft.methods import STEP_STRATEGIES, AugMix, StepStrategy
-from saligraft.strategies import ViewsStep
+from saligraft.methods import AugMix, StepStrategy, methods_of
+from saligraft.steps import ViewsStep
 
 K = 5
 VARIANTS: dict[str, StepStrategy] = {
@@ -19,7 +19,7 @@ VARIANTS: dict[str, StepStrategy] = {
     "augmix half the time": AugMix(probability=0.5, severity=8, width=2, depth=1),
     "augmix of normalised images": AugMix(normalized=True, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25)),
 }
-STRATEGIES = {**{name: strategy() for name, strategy in STEP_STRATEGIES.items()}, **VARIANTS}
+STRATEGIES = {**{name: strategy() for name, strategy in methods_of(StepStrategy).items()}, **VARIANTS}
 
 strategies = pytest.mark.parametrize("method", STRATEGIES.values(), ids=STRATEGIES.keys())
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from saligraft.data import ImageData, load
 from saligraft.experiments.show import Lens, choose, untrained_network
 from saligraft.experiments.show_methods import TOP_K, choose_pairs, chosen_methods, compare, method_names, purposes
-from saligraft.methods import FEATURE_MIXERS, IMAGE_TRANSFORMS, METHODS, STEP_STRATEGIES
+from saligraft.methods import REGISTRY
 from saligraft.reports import tiles
 from saligraft.reports.comparison import ComparedPair, MethodSamples
 
@@ -35,9 +35,8 @@ def by_name(pair: ComparedPair) -> dict[str, MethodSamples]:
 
 
 def test_all_methods_of_all_kinds_are_shown(pairs: list[ComparedPair]) -> None:
-    kinds = (METHODS, FEATURE_MIXERS, IMAGE_TRANSFORMS, STEP_STRATEGIES)
     for pair in pairs:
-        assert set(by_name(pair)) == {name for kind in kinds for name in kind} | {TOP_K}
+        assert set(by_name(pair)) == {*REGISTRY, TOP_K}
         for method in pair.methods:
             assert method.samples, method.name
             assert method.note, method.name

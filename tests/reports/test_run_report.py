@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.reports.pages import assert_self_contained
 
-from saligraft.methods import METHODS
+from saligraft.methods import REGISTRY
 from saligraft.reports.run_report import method_title, write_run_report
 
 
@@ -60,7 +60,7 @@ def test_times_are_optional(folder: Path) -> None:
 def test_methods_have_readable_titles() -> None:
     assert method_title("none") == "Plain training"
     assert method_title("saliency-grafting") == "Saliency Grafting"
-    assert not [title for title in map(method_title, METHODS) if "-" in title or title.islower()]
+    assert not [title for title in map(method_title, REGISTRY) if "-" in title or title.islower()]
 
 
 def test_a_note_stands_in_the_lead(folder: Path) -> None:

@@ -103,18 +103,18 @@ def build_method(name: str, grid: int | None, temperature: float | None) -> "Mix
     from dataclasses import fields
 
     from saligraft.checks import one_of
-    from saligraft.methods import METHODS
+    from saligraft.methods import BatchMixer, methods_of
 
-    one_of("method", name, tuple(METHODS))
+    mixers = methods_of(BatchMixer)
+    one_of("method", name, tuple(mixers))
     given = {"grids": None if grid is None else (grid,), "temperature": temperature}
     options = {option: value for option, value in given.items() if value is not None}
-    known = {field.name for field in fields(METHODS[name])}
+    known = {field.name for field in fields(mixers[name])}
     for option in options:
         if option not in known:
             flag = "--grid" if option == "grids" else f"--{option}"
             raise ValueError(f"{flag} must be left out for method {name}, which has no {option}")
-    build: type = METHODS[name]
-    mixer: Mixer = build(**options)
+    mixer: Mixer = mixers[name](**options)
     return mixer
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from saligraft.data.batches import Batch, Loader, normalisation
 from saligraft.data.image_data import ImageData
+from saligraft.data.keyed_draws import keyed_uniforms
 from saligraft.data.order import Order
-from saligraft.draws import keyed_uniforms
 
 
 def crop_and_flip(images: Tensor, geometry: Tensor) -> Tensor:

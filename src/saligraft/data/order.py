@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from saligraft.checks import whole_number
-from saligraft.draws import key
+from saligraft.data.keyed_draws import key
 
 # Separate streams of one (seed, epoch).
 ORDER, AUGMENTATION = 0, 1

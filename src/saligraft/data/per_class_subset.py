@@ -6,8 +6,8 @@ import torch
 
 from saligraft.checks import whole_number
 from saligraft.data.image_data import ImageData
+from saligraft.data.keyed_draws import key
 from saligraft.data.streamed import StreamedData
-from saligraft.draws import key
 
 Data = TypeVar("Data", ImageData, StreamedData, ImageData | StreamedData)
 

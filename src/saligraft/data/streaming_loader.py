@@ -18,9 +18,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from saligraft.checks import whole_number
 from saligraft.data.batches import Batch, Loader, normalisation
+from saligraft.data.keyed_draws import key
 from saligraft.data.order import Order
 from saligraft.data.streamed import StreamedData
-from saligraft.draws import key
 
 
 class Request(NamedTuple):

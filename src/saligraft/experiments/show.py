@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from saligraft.data import ImageData, Split
 from saligraft.data.image_files import decoded
-from saligraft.draws import key
+from saligraft.data.keyed_draws import key
 from saligraft.networks import build_network
 from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows
 from saligraft.saliency import saliency_source

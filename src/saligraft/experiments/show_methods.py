@@ -5,7 +5,6 @@ training, so that Cutout's zero is the mean colour; each method sees the salienc
 Shapes: C channels, H W pixels, h w cells of a map.
 """
 
-import sys
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,21 +15,12 @@ from torch import Tensor
 
 from saligraft.checks import one_of
 from saligraft.data import ImageData
-from saligraft.draws import key
+from saligraft.data.keyed_draws import key
 from saligraft.experiments.show import Lens
 from saligraft.feature_hooks import changed_output
 from saligraft.feature_layers import INPUT
 from saligraft.grafting import pixel_area
-from saligraft.methods import (
-    FEATURE_MIXERS,
-    IMAGE_TRANSFORMS,
-    METHODS,
-    STEP_STRATEGIES,
-    BatchMixer,
-    ManifoldMixup,
-    SaliencyGrafting,
-    mix_features,
-)
+from saligraft.methods import REGISTRY, BatchMixer, ManifoldMixup, SaliencyGrafting, StepStrategy, mix_features
 from saligraft.reports import tiles
 from saligraft.reports.comparison import ComparedPair, MethodSamples, Sample
 from saligraft.reports.run_report import method_title
@@ -86,7 +76,7 @@ class Pair(NamedTuple):
 
 def method_names() -> tuple[str, ...]:
     """Every method there is, the page's order first; one that has no `Showing` yet comes last."""
-    known = {**METHODS, **FEATURE_MIXERS, **IMAGE_TRANSFORMS, **STEP_STRATEGIES, TOP_K: SaliencyGrafting}
+    known = (*REGISTRY, TOP_K)
     return tuple(name for name in (*SHOWINGS, *(name for name in known if name not in SHOWINGS)) if name in known)
 
 
@@ -104,27 +94,22 @@ def build(name: str, data: ImageData) -> Any:
     """The method with its defaults, fitted to the data: its statistics, and Cutout's square to the image's size."""
     if name == TOP_K:
         return SaliencyGrafting(selection="top-k", grids=(8,), label_mixing="area")
-    kinds: dict[str, Any] = {**METHODS, **FEATURE_MIXERS, **IMAGE_TRANSFORMS, **STEP_STRATEGIES}
     channels = data.images.shape[1]
     fitted: dict[str, dict[str, Any]] = {
         "puzzlemix": {"pixel_std": data.std},
         "cutout": {"size": max(1, round(CUTOUT_SHARE * min(data.images.shape[-2:])))},
         "augmix": {"mean": (0.0,) * channels, "std": (1.0,) * channels},  # its views stay in [0, 1]
     }
-    return kinds[name](**fitted.get(name, {}))
+    return REGISTRY[name].method(**fitted.get(name, {}))
 
 
 def purposes(names: Sequence[str]) -> dict[str, str]:
     """What each method does, by its title, in the words of its module's first line."""
-    kinds: dict[str, Any] = {**METHODS, **FEATURE_MIXERS, **IMAGE_TRANSFORMS, **STEP_STRATEGIES}
-    out = {}
-    for name in names:
-        if name == TOP_K:
-            words = "always the 6 most salient of 8 × 8 cells, label by area: the ablation of §5.4."
-        else:
-            words = (sys.modules[kinds[name].__module__].__doc__ or "").partition("\n")[0].partition(": ")[2]
-        out[SHOWINGS.get(name, Showing()).title or method_title(name)] = words[:1].upper() + words[1:]
-    return out
+    top_k = "Always the 6 most salient of 8 × 8 cells, label by area: the ablation of §5.4."
+    return {
+        SHOWINGS.get(name, Showing()).title or method_title(name): top_k if name == TOP_K else REGISTRY[name].purpose
+        for name in names
+    }
 
 
 def choose_pairs(labels: Tensor, count: int) -> list[tuple[int, int]]:
@@ -207,7 +192,7 @@ def _at_grid(name: str, method: Any, maps: Tensor) -> Tensor:
 
 def _results(name: str, method: Any, pair: Pair, lens: Lens, pool: ImageData, maps: Tensor | None) -> list[Sample]:
     showing = SHOWINGS.get(name, Showing())
-    if name in STEP_STRATEGIES:
+    if isinstance(method, StepStrategy):
         views = method.views(pair.clean, generator=_generator(name, pair, 0))
         return [Sample(picture=_enlarged(view[0]), source_weight=None) for view in views[: showing.results]]
     if isinstance(method, BatchMixer):

@@ -9,7 +9,16 @@ from saligraft import checks
 
 
 def rectangle_mask(box: Tensor, height: int, width: int) -> Tensor:
-    """True inside the boxes: (B, 4) as top, left, bottom, right (end exclusive) -> bool (B, H, W)."""
+    """True inside the boxes.
+
+    Args:
+        box: (B, 4) whole pixels: top, left, bottom, right (end exclusive).
+        height: H of the image.
+        width: W of the image.
+
+    Returns:
+        bool (B, H, W).
+    """
     checks.rank("box", box, "(B, 4)")
     if box.shape[1] != 4:
         raise ValueError(f"box must have shape (B, 4), got {checks.shape_of(box)}")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from saligraft.batch import MixedBatch
-from saligraft.draws import key
+from saligraft.data.keyed_draws import key
 from saligraft.grafting import pixel_area
 from saligraft.labels import calibrated_weight
 from saligraft.masks.salient import salient_regions

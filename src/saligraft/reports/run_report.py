@@ -6,19 +6,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from saligraft.methods import REGISTRY
 from saligraft.reports.page import Section, facts_html, page_html, versions, write_page
 from saligraft.reports.plots import Curve, learning_curves
 from saligraft.reports.tables import ResultTable, html_table
-
-METHOD_TITLES = {
-    "none": "Plain training",
-    "mixup": "Mixup",
-    "cutmix": "CutMix",
-    "attentive-cutmix": "Attentive CutMix",
-    "saliencymix": "SaliencyMix",
-    "puzzlemix": "PuzzleMix",
-    "augmix": "AugMix",
-}
 
 
 def write_run_report(run_folder: str | Path, pictures: Section | None = None, note: str = "") -> Path:
@@ -43,7 +34,9 @@ def write_run_report(run_folder: str | Path, pictures: Section | None = None, no
 
 def method_title(name: str) -> str:
     """The method's name as people write it: `saliency-grafting` is Saliency Grafting."""
-    return METHOD_TITLES.get(name, name.replace("-", " ").title())
+    if name in REGISTRY:
+        return REGISTRY[name].title
+    return "Plain training" if name == "none" else name.replace("-", " ").title()
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -25,7 +25,6 @@ import torch
 from torch import Tensor, nn
 
 from saligraft import checks
-from saligraft.masks.salient import usable_maps
 from saligraft.saliency.base import Mode, NetworkSource, Passes, SaliencySource, without_trace
 from saligraft.saliency.bottom_up import FineGrained, SpectralResidual
 from saligraft.saliency.capture import SaliencyCapture
@@ -89,7 +88,7 @@ class OwnFunction(SaliencySource):
         saliency = self.function(images)
         checks.saliency(saliency, batch=len(images), name="saliency of the given function")
         checks.same_device("saliency of the given function", saliency, images)
-        if checks.may_look(saliency) and not bool(usable_maps(saliency).any()) and not self._warned:
+        if checks.may_look(saliency) and not bool(checks.usable_maps(saliency).any()) and not self._warned:
             self._warned = True
             warnings.warn(
                 "the given saliency function gave no map that is finite and >= 0: nothing is mixed", stacklevel=2

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from saligraft.config.method_section import Normalization
 from saligraft.config.recipe import Recipe
 from saligraft.data import Split
-from saligraft.methods import BatchMixer, Compose, ImageTransform, PuzzleMix
+from saligraft.methods import BatchMixer, Compose, ImageTransform
 from saligraft.reports import page
 from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows
 from saligraft.saliency.base import NetworkSource
@@ -37,8 +37,7 @@ def _mixer(recipe: Recipe, data: Split) -> Mixer | None:
     parts = [part for part in methods if isinstance(part, ImageTransform | BatchMixer)]
     if len(parts) > 1:
         return Compose(parts)
-    # Adversarial noise, which needs a step, is left out of the pictures: they show mask and transport.
-    return methods[-1].without_noise() if isinstance(methods[-1], PuzzleMix) else methods[-1]
+    return methods[-1].without_noise()  # noise needs a step; the pictures show mask and transport
 
 
 def _rows(recipe: Recipe, mixer: Mixer, network: nn.Module, data: Split, device: torch.device) -> list[GalleryRow]:
