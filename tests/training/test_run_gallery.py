@@ -7,7 +7,7 @@ import torch
 from tests.reports.pages import Page
 
 from saligraft.config.method_section import METHOD_NAMES
-from saligraft.methods import METHODS
+from saligraft.methods import BatchMixer, methods_of
 from saligraft.training import make_recipe
 from saligraft.training.run_gallery import ROWS, pictures
 from saligraft.training.setup import load_split, make_network
@@ -26,7 +26,7 @@ def page_of(table: dict[str, Any], method: dict[str, Any]) -> Page:
     return Page(f"{section.intro}{section.body}")
 
 
-@pytest.mark.parametrize("method", [*({"name": name} for name in (*METHODS, "cutout+mixup")), CHOICE])
+@pytest.mark.parametrize("method", [*({"name": name} for name in (*methods_of(BatchMixer), "cutout+mixup")), CHOICE])
 def test_methods_that_mix_show_a_gallery(method: dict[str, Any], tiny_table: dict[str, Any]) -> None:
     page = page_of(tiny_table, method)
     assert len([tag for tag, _ in page.tags if tag == "article"]) == ROWS
@@ -35,7 +35,7 @@ def test_methods_that_mix_show_a_gallery(method: dict[str, Any], tiny_table: dic
     assert ("maps of the network" in page.text) == (looks and method["name"] != "saliencymix")
 
 
-@pytest.mark.parametrize("name", [name for name in METHOD_NAMES if name not in METHODS])
+@pytest.mark.parametrize("name", [name for name in METHOD_NAMES if name not in methods_of(BatchMixer)])
 def test_others_show_the_data(name: str, tiny_table: dict[str, Any]) -> None:
     page = page_of(tiny_table, {"name": name})
     assert "article" not in {tag for tag, _ in page.tags}

@@ -82,7 +82,6 @@ def augmix(images: Tensor, drawn: AugMixDraws) -> Tensor:
         images: RGB, (B, 3, H, W) in [0, 1].
         drawn: As of `AugMix.draw`.
     """
-    checks.images(images)
     _check_rgb(images)
     clean = checks.at_least_float32(images)
     width = drawn.chain_weight.shape[1]
@@ -186,7 +185,6 @@ class AugMix(StepStrategy):
 
     def _clean(self, images: Tensor) -> Tensor:
         """The images in [0, 1]."""
-        checks.images(images)
         _check_rgb(images)
         mean, std = self._statistics(images)
         clean = images * std + mean if self.normalized else images
@@ -224,6 +222,7 @@ def _grouped(drawn: Sequence[Tensor], device: torch.device) -> tuple[tuple[Group
 
 
 def _check_rgb(images: Tensor) -> None:
+    checks.images(images)
     if images.shape[1] != 3:
         raise ValueError(f"images must have 3 channels (RGB) for AugMix, got {images.shape[1]}")
 

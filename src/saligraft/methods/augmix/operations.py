@@ -38,29 +38,25 @@ def _rounded_down(level: Tensor, most: float) -> Tensor:
     return (level * most / 10).floor()
 
 
-def autocontrast(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def autocontrast(images: Tensor, _level: Tensor, _sign: Tensor) -> Tensor:
     """Stretch each channel to the full range."""
-    del level, sign
     return _in_bytes(images, _torchvision().autocontrast)
 
 
-def equalize(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def equalize(images: Tensor, _level: Tensor, _sign: Tensor) -> Tensor:
     """Equalise each channel's histogram."""
-    del level, sign
     return _in_bytes(images, _torchvision().equalize)
 
 
-def posterize(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def posterize(images: Tensor, level: Tensor, _sign: Tensor) -> Tensor:
     """Keep the highest bits only; a mask of bits per sample, where torchvision takes one number for all."""
-    del sign
     kept = 4 - _rounded_down(level, MOST_BITS_DROPPED)
     mask = (WHITE - 2 ** (8 - kept)).to(torch.uint8)
     return _in_bytes(images, lambda pixels: pixels & mask[:, None, None, None])
 
 
-def solarize(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def solarize(images: Tensor, level: Tensor, _sign: Tensor) -> Tensor:
     """Invert what is brighter than the threshold."""
-    del sign
     threshold = (WHITE - _rounded_down(level, WHITE))[:, None, None, None]
     return _in_bytes(images, lambda pixels: torch.where(pixels < threshold, pixels, 255 - pixels))
 
