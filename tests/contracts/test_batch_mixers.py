@@ -12,7 +12,8 @@ from torch import Tensor, nn
 import saligraft as sg
 from saligraft import methods
 from saligraft.grafting import spread
-from saligraft.methods import REGISTRY, AttentiveCutMix, BatchMixer, RandomChoice, methods_of
+from saligraft.methods import REGISTRY, AttentiveCutMix, BatchMixer, RandomChoice
+from saligraft.methods.registry import methods_of
 
 K = 5
 # What members share, and what is made of members.

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import saligraft as sg
-from saligraft.methods import Cutout, FeatureMixer, methods_of
+from saligraft.methods import Cutout, FeatureMixer
 from saligraft.methods.manifold_mixup import ManifoldMixup
+from saligraft.methods.registry import methods_of
 from saligraft.steps import FeatureMixingStep
 
 K = 5

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import saligraft as sg
-from saligraft.methods import Compose, Cutout, ImageTransform, methods_of
+from saligraft.methods import Compose, Cutout, ImageTransform
+from saligraft.methods.registry import methods_of
 
 K = 5
 VARIANTS: dict[str, ImageTransform[Any]] = {

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 pytest.importorskip("torchvision", reason="AugMix's operations are torchvision's, an extra")
 
 import saligraft as sg
-from saligraft.methods import AugMix, StepStrategy, methods_of
+from saligraft.methods import AugMix, StepStrategy
+from saligraft.methods.registry import methods_of
 from saligraft.steps import ViewsStep
 
 K = 5

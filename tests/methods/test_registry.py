@@ -6,9 +6,9 @@ import importlib.util
 import pytest
 import torch
 
-from saligraft.methods import REGISTRY, BatchMixer, FeatureMixer, ImageTransform, StepStrategy, methods_of
+from saligraft.methods import REGISTRY, BatchMixer, FeatureMixer, ImageTransform, StepStrategy
 from saligraft.methods.base import Applied
-from saligraft.methods.registry import KINDS
+from saligraft.methods.registry import KINDS, methods_of
 from saligraft.saliency.sources import SALIENCY_SOURCES
 from saligraft.steps import training_step
 

@@ -7,7 +7,8 @@ import torch
 from tests.reports.pages import Page
 
 from saligraft.config.method_section import METHOD_NAMES
-from saligraft.methods import BatchMixer, methods_of
+from saligraft.methods import BatchMixer
+from saligraft.methods.registry import methods_of
 from saligraft.training import make_recipe
 from saligraft.training.run_gallery import ROWS, pictures
 from saligraft.training.setup import load_split, make_network

@@ -9,7 +9,8 @@ from PIL import Image
 from torch import nn
 
 from saligraft.config.method_section import METHOD_NAMES
-from saligraft.methods import FeatureMixer, StepStrategy, methods_of
+from saligraft.methods import FeatureMixer, StepStrategy
+from saligraft.methods.registry import methods_of
 from saligraft.saliency.bottom_up import FineGrained
 from saligraft.step import GraftingStep, MixingStep
 from saligraft.steps import FeatureMixingStep, ViewsStep

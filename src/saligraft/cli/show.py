@@ -103,7 +103,8 @@ def build_method(name: str, grid: int | None, temperature: float | None) -> "Mix
     from dataclasses import fields
 
     from saligraft.checks import one_of
-    from saligraft.methods import BatchMixer, methods_of
+    from saligraft.methods import BatchMixer
+    from saligraft.methods.registry import methods_of
 
     mixers = methods_of(BatchMixer)
     one_of("method", name, tuple(mixers))

@@ -21,7 +21,8 @@ from saligraft.config.sections import (
     StepSchedule,
 )
 from saligraft.config.training_section import TrainingSection
-from saligraft.methods import FeatureMixer, methods_of
+from saligraft.methods import FeatureMixer
+from saligraft.methods.registry import methods_of
 
 
 class Recipe(Section):

@@ -11,7 +11,7 @@ from saligraft.methods.kinds import FeatureMixer, ImageTransform, StepStrategy
 from saligraft.methods.manifold_mixup import ManifoldMixup, mix_features
 from saligraft.methods.mixup import Mixup, mixup
 from saligraft.methods.puzzlemix import PuzzleMix, puzzlemix
-from saligraft.methods.registry import REGISTRY, methods_of
+from saligraft.methods.registry import REGISTRY
 from saligraft.methods.saliency_grafting import SaliencyGrafting, graft_salient_regions
 from saligraft.methods.saliencymix import SaliencyMix, saliencymix
 
@@ -39,7 +39,6 @@ __all__ = [
     "cutout",
     "graft_salient_regions",
     "jensen_shannon_loss",
-    "methods_of",
     "mix_features",
     "mixup",
     "puzzlemix",
