@@ -3,7 +3,8 @@
     make bench                                    # or: python benchmarks/step_cost.py --network wrn-16-2 --batch 128
 
 Every round times each contender once, so that noise of a shared machine falls on all alike; the table shows
-medians with the interquartile range, and the JSON (commit and hardware included) goes to `runs/bench/step_cost.json`.
+medians with the interquartile range, and the JSON (commit and hardware included) goes to `runs/bench/step_cost.json`;
+`method_cost.json` beside this file is one such run, with `--network wrn-10-1 --batch 64 --rounds 9` on one thread.
 "two plain passes" is the floor of Saliency Grafting: the difference is the cost of the graft itself.
 """
 
