@@ -5,8 +5,6 @@ Checks of shape and type always run. Checks of values look at a tensor's content
 be traced, so they run on CPU tensors outside compilation, and everywhere once `set_validation(True)` was called.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Collection, Sequence

@@ -4,8 +4,6 @@ Draws come from a CPU `torch.Generator` (torch's global one if none is given), s
 every device; `to_device` moves them without blocking. The functions that apply a draw take it as an argument.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence

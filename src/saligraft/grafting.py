@@ -4,8 +4,6 @@ A mask of any resolution is spread over the pixels: pixel y shows cell ⌊y·h/H
 `graft` validates; the functions below it trust their callers.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

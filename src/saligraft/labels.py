@@ -3,8 +3,6 @@
 The public functions validate; `label_weight`, which training runs, trusts its caller.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -3,8 +3,6 @@
 Shapes: logits (B, K). Losses are computed in float32 at least, also under autocast.
 """
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 import torch

@@ -1,7 +1,5 @@
 """One training step: a pass of the originals gives logits and saliency, a pass of the grafts the rest (§4, §5)."""
 
-from __future__ import annotations
-
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 That is what makes a resumed run, or one with another number of workers, bit-identical to one never stopped.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

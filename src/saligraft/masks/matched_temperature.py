@@ -1,7 +1,5 @@
 """The temperature at which stochastic selection grafts as many cells as top-k does (§5.4, the fair ablation)."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from saligraft import checks

@@ -1,7 +1,5 @@
 """A box around the peak of a map, for SaliencyMix (Uddin et al., ICLR 2021, Section 3.2)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

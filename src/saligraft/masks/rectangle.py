@@ -1,7 +1,5 @@
 """Boxes as masks over pixels, for CutMix and its relatives (§3, the indicator 1^Rect)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

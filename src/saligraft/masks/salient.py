@@ -1,7 +1,5 @@
 """Which cells are salient: softmax with temperature, thresholded at its mean (§4.1, Eq. 3-4)."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal, get_args
 

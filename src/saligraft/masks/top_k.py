@@ -1,7 +1,5 @@
 """The deterministic selection that stochastic sampling is compared with: the k most salient cells (§5.4)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -3,8 +3,6 @@
 Walawalkar et al., ICASSP 2020; §2 of the Saliency Grafting paper. Shapes: B batch, h w cells of the attention grid.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

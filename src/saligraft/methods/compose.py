@@ -1,7 +1,5 @@
 """Image transforms before a batch mixer, as in "Cutout + Mixup"; together again a batch mixer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 Yun et al., ICCV 2019; §3 of the Saliency Grafting paper: the box's area is proportional to λ.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 DeVries & Taylor, 2017. Shapes: B batch, C channels, H W pixels.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

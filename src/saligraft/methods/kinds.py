@@ -1,7 +1,5 @@
 """The kinds beside batch mixers: image transforms, feature mixers and step strategies."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager

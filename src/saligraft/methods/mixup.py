@@ -3,8 +3,6 @@
 Zhang et al., ICLR 2018; Table 1 of the Saliency Grafting paper: λ x_i + (1−λ) x_j.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

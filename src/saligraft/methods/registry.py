@@ -3,8 +3,6 @@
 To add a method, write its file and add its line here.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any, NamedTuple
 

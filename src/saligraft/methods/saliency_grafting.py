@@ -4,8 +4,6 @@ Park et al., AAAI 2022, Section 4. Source i gives, destination j = partner[i] re
 Shapes: B batch, C channels, H W pixels, h w saliency grid.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

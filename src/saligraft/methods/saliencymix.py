@@ -3,8 +3,6 @@
 Uddin et al., ICLR 2021. The peak of the source's own map is the box's centre, at the same place in both images.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple

@@ -6,8 +6,6 @@ even side, and the rate may change from step to step without a new compilation.
 Shapes: B batch, C channels, H W cells of the feature map, b side of a block.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

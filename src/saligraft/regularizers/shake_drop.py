@@ -6,8 +6,6 @@ its expectation at test time. α ~ U[−1, 1], β ~ U[0, 1].
 Shapes: B batch, C channels, H W cells of the feature map.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, NamedTuple
 
 import torch

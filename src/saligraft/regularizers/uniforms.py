@@ -1,7 +1,5 @@
 """The regularisers' one source of randomness: drawn inside the forward pass, so unlike `draws` not on the host."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -3,8 +3,6 @@
 Kim, Choo & Song, ICML 2020; coins, start, radius, step and share as in the authors' code.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Training steps of the kinds beside batch mixers, and `training_step`, which finds the step of any method."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

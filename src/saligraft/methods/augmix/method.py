@@ -4,8 +4,6 @@ Hendrycks et al., ICLR 2020. RGB images in [0, 1]; normalisation comes after the
 Shapes: B batch, W chains of an image, D operations of the longest chain, K classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple

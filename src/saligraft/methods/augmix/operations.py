@@ -5,8 +5,6 @@ Hendrycks et al., ICLR 2020: none of them is among the corruptions of ImageNet-C
 Images (n, 3, H, W), float32 or wider, in [0, 1]; level (n,) up to 10; sign (n,) of −1 and 1 gives the direction.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

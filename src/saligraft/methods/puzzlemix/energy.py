@@ -4,8 +4,6 @@ Kim, Choo & Song, ICML 2020, Section 4.1; scales as in the authors' code. Shapes
 g blocks a side, L levels of the mask. Source i shows where the mask is 1, destination j = partner[i] where it is 0.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -5,8 +5,6 @@ Source i and destination j = partner[i] both keep what the mask shows of them. S
 Shapes: B batch, C channels, H W pixels, g blocks a side.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self

@@ -4,8 +4,6 @@ Kim, Choo & Song, ICML 2020, Section 4.3. The step needs the gradient that the s
 `noisy_start`, compute the gradient of the loss there, and pass `adversarial` images to `puzzlemix` as `shown`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

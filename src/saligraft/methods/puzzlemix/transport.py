@@ -5,8 +5,6 @@ keeps the best bid, and a block that lost bids for its next place. The authors d
 moving from s to t costs ξ d(s, t)² − share_s, so a block never bids beyond the few places nearer than its share pays.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
