@@ -15,7 +15,7 @@ from torch import Tensor
 
 from saligraft.checks import whole_number
 from saligraft.data.dataset import ImageData, Split, normalisation
-from saligraft.draws import key, keyed_uniforms
+from saligraft.data.keyed_draws import key, keyed_uniforms
 
 # Separate streams of one (seed, epoch).
 ORDER, AUGMENTATION = 0, 1

@@ -6,7 +6,7 @@ import torch
 
 from saligraft.checks import whole_number
 from saligraft.data.dataset import Split
-from saligraft.draws import key
+from saligraft.data.keyed_draws import key
 
 Data = TypeVar("Data", bound=Split)
 

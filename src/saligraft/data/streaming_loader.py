@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from saligraft.checks import whole_number
 from saligraft.data.dataset import StreamedData
+from saligraft.data.keyed_draws import key
 from saligraft.data.loader import Batch, Loader
-from saligraft.draws import key
 
 
 class Request(NamedTuple):

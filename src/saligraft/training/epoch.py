@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from saligraft.data import Batch
-from saligraft.draws import key
+from saligraft.data.keyed_draws import key
 from saligraft.regularizers import set_drop_block_progress
 from saligraft.training.accelerator import sum_over_processes
 from saligraft.training.progress import Reporter

@@ -1,8 +1,7 @@
 """The parts of a run, built from its recipe: data, loaders, network, training step."""
 
-import dataclasses
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,23 +12,14 @@ from saligraft import data as datasets
 from saligraft.config.method_section import Normalization
 from saligraft.config.recipe import Recipe
 from saligraft.data import Loader, Split, make_data_loader
+from saligraft.data.keyed_draws import key
 from saligraft.data.per_class_subset import per_class_subset
-from saligraft.draws import key
 from saligraft.hooks import without_trace
 from saligraft.losses import mixed_cross_entropy
-from saligraft.methods import (
-    BatchMixer,
-    Compose,
-    ImageTransform,
-    MethodChoice,
-    PuzzleMix,
-    RandomChoice,
-    SaliencyGrafting,
-)
-from saligraft.methods.kinds import StepStrategy
+from saligraft.methods import BatchMixer, FeatureMixer, ImageTransform, StepStrategy
 from saligraft.networks import build_network
 from saligraft.step import TrainingStep
-from saligraft.strategies import Method, training_step
+from saligraft.steps import training_step
 from saligraft.training.compiled import compile_passes
 
 # Separate streams of one seed. No stream is carried: each use seeds itself anew from where it stands.
@@ -95,7 +85,15 @@ def make_network(recipe: Recipe, data: Split) -> nn.Module:
 def make_step(
     recipe: Recipe, model: nn.Module, data: Split, generator: torch.Generator, warmup_steps: int = 0
 ) -> TrainingStep:
-    """The step of the recipe's method: on originals and mixed images, or as its authors do on the mixed alone."""
+    """The step of the recipe's method: on originals and mixed images, or as its authors do on the mixed alone.
+
+    Args:
+        recipe: Says which method, and how it trains.
+        model: The network.
+        data: What the images were normalised by.
+        generator: Of all draws.
+        warmup_steps: Steps without any mixing.
+    """
     normalization = Normalization(data.mean, data.std)
     options: dict[str, Any] = {
         "criterion": functools.partial(mixed_cross_entropy, label_smoothing=recipe.training.label_smoothing),
@@ -112,9 +110,14 @@ def make_step(
 
 
 def check_method(recipe: Recipe, network: nn.Module, data: Split) -> None:
-    """Mix a batch of noise of the data's size, with every grid of every method: what does not fit fails here.
+    """Mix a batch of noise of the data's size by every method: what does not fit fails here.
 
     Nothing of the network or of the caller's random state changes.
+
+    Args:
+        recipe: Says which methods.
+        network: The network.
+        data: Whose image size and statistics hold.
     """
     images = torch.rand((2, *data.image_shape), generator=torch.Generator().manual_seed(0))
     labels = torch.zeros(2, dtype=torch.int64)
@@ -122,34 +125,19 @@ def check_method(recipe: Recipe, network: nn.Module, data: Split) -> None:
     normalization = Normalization(data.mean, data.std)
     if recipe.method.saliency.name is not None:  # a source may not suit the network, as CAM not every head
         recipe.method.saliency.build(network, normalization)(images, labels)
+    singles = [single for method in recipe.method.build(normalization) for single in method.singles()]
     with torch.random.fork_rng():
-        for method in _single_methods(recipe.method.build(normalization)):
+        for method in (single.without_noise() for single in singles):
             if isinstance(method, BatchMixer):
                 method(images, labels, saliency if method.needs_saliency else None)
             elif isinstance(method, ImageTransform):
                 method(images)
             elif isinstance(method, StepStrategy):
                 method.views(images)
-            else:
+            elif isinstance(method, FeatureMixer):
                 quiet = without_trace(network, images, "eval")
                 with torch.no_grad(), quiet, method.mixing(network, images, labels) as mixed:
                     network(mixed.images)
-
-
-def _single_methods(methods: Iterable[Method | MethodChoice | None]) -> Iterator[Method]:
-    """The methods that compositions and choices are made of, each once per grid it may draw; None stands for none."""
-    for method in methods:
-        if isinstance(method, Compose):
-            yield from _single_methods(method.parts)
-        elif isinstance(method, RandomChoice):
-            yield from _single_methods(method.methods)
-        elif isinstance(method, MethodChoice):
-            yield from (part for member in method.members for part in _single_methods(member))
-        elif isinstance(method, SaliencyGrafting | PuzzleMix):
-            method = method.without_noise() if isinstance(method, PuzzleMix) else method
-            yield from (dataclasses.replace(method, grids=(grid,)) for grid in method.grids)
-        elif method is not None:
-            yield method
 
 
 def labelled_images(recipe: Recipe, loader: Loader) -> Iterator[tuple[Tensor, Tensor]]:

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from saligraft.checks import one_of, whole_number
 from saligraft.data.dataset import ImageData, view_size
+from saligraft.data.keyed_draws import key, keyed_uniforms
 from saligraft.data.shapes.outlines import OUTLINES
 from saligraft.data.shapes.scene import COLUMNS, SUPERSAMPLING, render
 from saligraft.data.threads import one_thread
-from saligraft.draws import key, keyed_uniforms
 
 CLASSES = tuple(OUTLINES)
 SPLITS = ("train", "test")
