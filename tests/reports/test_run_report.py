@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 from tests.reports.pages import Page, assert_self_contained
 
-from saligraft.methods import REGISTRY, BatchMixer, methods_of
+from saligraft.methods import REGISTRY, BatchMixer
+from saligraft.methods.registry import methods_of
 from saligraft.reports import run_report
 from saligraft.reports.run_report import ROWS, method_title, run_pictures, write_run_page
 from saligraft.training import Result, SilentReporter, make_recipe, train

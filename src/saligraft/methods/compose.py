@@ -29,10 +29,11 @@ class Compose(BatchMixer[ComposeDraws]):
     """Transform the images, then mix them.
 
     Without a mixer, as in ``Compose([Cutout()])``, the labels stay. A saliency map is that of the untransformed
-    images. Each part has its own `probability` and `per`; those of the composition cannot be set.
+    images.
 
     Args:
         parts: Image transforms, then at most one batch mixer.
+        probability, per: Cannot be set: each part has its own.
 
     Example:
         >>> import torch, saligraft as sg

@@ -37,6 +37,13 @@ class SaliencySource(ABC):
     """A function ``source(images, labels) -> saliency``: (B, h, w), >= 0, float32 or float64, detached.
 
     `alone` are the passes of a call by itself, `shared` those that `with_logits` adds to the training pass.
+
+    Example:
+        >>> class Brightness(SaliencySource):
+        ...     def __call__(self, images, labels=None):
+        ...         return images.mean(dim=1)
+        >>> Brightness()(torch.rand(2, 3, 8, 8)).shape
+        torch.Size([2, 8, 8])
     """
 
     alone: ClassVar[Passes] = Passes(0, 0)

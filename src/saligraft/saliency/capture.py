@@ -45,12 +45,9 @@ class SaliencyCapture(nn.Module):
         (torch.Size([2, 5]), torch.Size([2, 8, 8]), '1')
     """
 
-    def __new__(cls, *_: Any, **__: Any) -> SaliencyCapture:  # also called by copy and pickle
-        _keep_out_of_graphs()
-        return super().__new__(cls)
-
     def __init__(self, model: nn.Module, layer: str | nn.Module | None = None) -> None:
         super().__init__()
+        _keep_out_of_graphs()
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
         self.model = model
@@ -118,6 +115,10 @@ class SaliencyCapture(nn.Module):
         if saliency.ndim == 2:  # tokens
             saliency = saliency.reshape(image.batch, *site.grid(saliency.shape[1], image))
         return logits, saliency
+
+    def __setstate__(self, state: dict[str, Any]) -> None:  # of a copy, or unpickled in another process
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        _keep_out_of_graphs()
 
     def extra_repr(self) -> str:
         return str(self.site) if self.site is not None else f"layer={self.layer_name!r}"
