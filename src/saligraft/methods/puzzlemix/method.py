@@ -7,7 +7,7 @@ Shapes: B batch, C channels, H W pixels, g blocks a side.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, get_args
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from saligraft.batch import MixedBatch
 from saligraft.grafting import graft, pixel_area, spread
 from saligraft.methods.base import BatchMixer, check_batch
 from saligraft.methods.puzzlemix.energy import EnergyTerms, block_shares, mask_energy
-from saligraft.methods.puzzlemix.graph_cut import SOLVERS, Solver, optimal_levels
+from saligraft.methods.puzzlemix.graph_cut import Solver, optimal_levels
 from saligraft.methods.puzzlemix.transport import move_blocks, transport_plan
 
 
@@ -32,7 +32,7 @@ def puzzlemix(
     terms: EnergyTerms = EnergyTerms(),  # noqa: B008  (an immutable tuple)
     transport_cost: float | None = 0.8,
     transport_grid: int | None = None,
-    solver: Solver = "scipy",
+    solver: Solver = "auto",
     shown: tuple[Tensor, Tensor] | None = None,
 ) -> MixedBatch:
     """Mix one batch for given draws. Pure but for the solver; energy and transport see the originals.
@@ -49,7 +49,7 @@ def puzzlemix(
         terms: Weights of the energy.
         transport_cost: ξ; None leaves blocks in place.
         transport_grid: Moves smaller blocks than the mask has.
-        solver: "scipy" or "pymaxflow".
+        solver: "scipy", "pymaxflow", or "auto": PyMaxflow if it is installed.
         shown: Other pixels to show, as source and as destination (in the partners' order): the authors' adversarial
             noise.
 
@@ -125,7 +125,7 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
         neighbourhood: Side in pixels of the cells compared along a seam.
         transport_cost: ξ; None leaves blocks in place.
         transport_grid: Least blocks a side for the transport; the authors' CIFAR commands amount to 8.
-        solver: "scipy", or "pymaxflow", which is faster and under the GPL.
+        solver: "scipy" (BSD), "pymaxflow" (GPL, faster), or "auto": PyMaxflow if installed; the masks are the same.
         adversarial_probability: Of noise on the source, and on the destination; 0.1 in the authors' commands.
         adversarial_radius: Largest change of a pixel in [0, 1].
         pixel_mean: What was subtracted; if known, noisy pixels stay in [0, 1].
@@ -151,7 +151,7 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
     neighbourhood: int = 4
     transport_cost: float | None = 0.8
     transport_grid: int | None = None
-    solver: Solver = "scipy"
+    solver: Solver = "auto"
     adversarial_probability: float = 0.0
     adversarial_radius: float = 10 / 255
     pixel_mean: float | Sequence[float] | None = None
@@ -161,7 +161,7 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
         super().__post_init__()
         object.__setattr__(self, "grids", checks.grids(self.grids))
         checks.positive("alpha", self.alpha)
-        checks.one_of("solver", self.solver, tuple(SOLVERS))
+        checks.one_of("solver", self.solver, get_args(Solver))
         if self.transport_cost is not None:
             checks.positive("transport_cost", self.transport_cost)
         if self.transport_grid is not None:
