@@ -18,8 +18,7 @@ check: $(VENV)/.installed-dev
 	$(VENV)/bin/mypy
 
 bench: $(VENV)/.installed-dev
-	$(VENV)/bin/python benchmarks/step_cost.py
-	$(VENV)/bin/python benchmarks/peers.py
+	$(VENV)/bin/saligraft bench $(ARGS)
 
 # The core alone (no extra installed) on the oldest torch that pyproject.toml admits.
 test-oldest: $(OLDEST)/.installed
