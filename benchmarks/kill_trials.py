@@ -286,6 +286,7 @@ def _forked(
     out: Path, seed: int, options: dict[str, bool], *, log: Path | None = None, kill_at: int = -1, torn: bool = False
 ) -> int:
     """The exit code of a small run in a process of its own, which dies at event `kill_at`."""
+    from saligraft.reports.run_report import write_run_page
     from saligraft.training import SilentReporter, make_recipe, train
 
     recipe = make_recipe(
@@ -302,7 +303,7 @@ def _forked(
     code = 1
     try:
         events = Events(out, kill_at, torn)
-        train(recipe, out, reporter=SilentReporter(), **options)
+        write_run_page(train(recipe, out, reporter=SilentReporter(), **options))
         events.over = True
         if log is not None:
             log.write_text("".join(f"{name}\n" for name in events.names))

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from saligraft.config import method_section, sections
 from saligraft.config.recipe import Recipe
 from saligraft.config.training_section import Phase, TrainingSection
-from saligraft.config import method_section, sections
 
 ALL_SECTIONS = [
     Recipe,

@@ -28,7 +28,7 @@ def clock(monkeypatch: pytest.MonkeyPatch):
         warm = recipe.training.warmup_epochs
         seconds = [SECONDS[PLAIN if e < warm else method] for e in range(epochs)]
         now[0] += sum(seconds)
-        folder = RunFolder.plan(out, overwrite=True)
+        folder = RunFolder.open(out, overwrite=True)
         folder.start(recipe, torch.device("cpu"), processes=1)
         folder.close()
         errors = [50.0 - e + seed for e in range(epochs)]

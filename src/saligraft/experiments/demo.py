@@ -17,6 +17,7 @@ from statistics import fmean, median
 from saligraft.checks import positive, whole_number
 from saligraft.experiments.demo_pool import single_threaded_workers, worker_count
 from saligraft.experiments.demo_progress import TrainingBars
+from saligraft.reports.run_report import write_run_page
 from saligraft.training import EpochTiming, Recipe, SilentReporter, load_recipe, train
 from saligraft.training.accelerator import only_cpu
 from saligraft.training.run_folder import RECIPE, REPORT, read_marker, remove_run
@@ -285,6 +286,7 @@ def train_arm(out: Path, settings: DemoSettings, arm: str, seed: int, epochs: in
     folder = run_folder(out, arm, seed)
     recipe = demo_recipe(settings, method, seed, epochs)
     result = train(recipe, out=folder, overwrite=True, reporter=SilentReporter())
+    write_run_page(result)
     mixing = result.timing[warmup_epochs(epochs) :]
     error = result.summary["top1_error"]
     return ArmRun(

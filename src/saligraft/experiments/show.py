@@ -20,6 +20,7 @@ from saligraft.data.image_files import decoded
 from saligraft.draws import key
 from saligraft.networks import build_network
 from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows
+from saligraft.reports.run_report import write_run_page
 from saligraft.saliency import saliency_source
 from saligraft.saliency.capture import logits_of
 from saligraft.threads import one_thread
@@ -123,7 +124,7 @@ def quick_network(folder: Path, seed: int = 0) -> Lens:
     whole = all((folder / name).is_file() for name in (RECIPE, MODEL, RESULT))
     if not whole or load_recipe(folder / RECIPE) != recipe:
         with one_thread():
-            train(recipe, out=folder, overwrite=True)
+            write_run_page(train(recipe, out=folder, overwrite=True))
     lens = network_of_run(folder)
     origin = (
         f"{recipe.network.name}, trained for this picture alone: {QUICK_EPOCHS} epochs on shapes, seed {seed} "

@@ -1,14 +1,21 @@
 """The page of a single run: its result, its learning curve, pictures, its recipe."""
 
 import json
+import os
 import tomllib
+import warnings
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from saligraft.reports.page import Section, facts_html, page_html, versions, write_page
 from saligraft.reports.plots import Curve, learning_curves
 from saligraft.reports.tables import ResultTable, html_table
+
+if TYPE_CHECKING:
+    from saligraft.training import Result
+
+NEVER_MIXED = "No image was mixed: all epochs were warm-up."
 
 METHOD_TITLES = {
     "none": "Plain training",
@@ -19,6 +26,29 @@ METHOD_TITLES = {
     "puzzlemix": "PuzzleMix",
     "augmix": "AugMix",
 }
+
+
+def write_run_page(result: "Result") -> None:
+    """Write the page of a finished run; a failure is only a warning, since the run is finished.
+
+    Does nothing without a run folder, nor in processes other than the main one.
+
+    Args:
+        result: Of `train`.
+    """
+    from saligraft.training.run_gallery import pictures
+
+    if result.folder is None or os.environ.get("RANK", "0") != "0":
+        return
+    shown, device = None, next(result.network.parameters()).device
+    try:
+        shown = pictures(result.recipe, result.network, result.test_data, device)
+    except Exception as error:
+        warnings.warn(f"the run is finished, but the pictures of report.html could not be made: {error}", stacklevel=2)
+    try:
+        write_run_report(result.folder, shown, note=NEVER_MIXED if result.recipe.never_mixes else "")
+    except Exception as error:
+        warnings.warn(f"the run is finished, but report.html could not be made: {error}", stacklevel=2)
 
 
 def write_run_report(run_folder: str | Path, pictures: Section | None = None, note: str = "") -> Path:
