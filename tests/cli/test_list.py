@@ -8,7 +8,8 @@ import pytest
 from saligraft.cli import run
 from saligraft.cli.list import TOPICS
 from saligraft.config.method_section import METHOD_NAMES
-from saligraft.config.sections import SCHEDULES, OptimizerSection
+from saligraft.config.schedule import SCHEDULES
+from saligraft.config.sections import OptimizerSection
 from saligraft.data import DATASETS
 from saligraft.methods import FEATURE_MIXERS, IMAGE_TRANSFORMS, METHODS, STEP_STRATEGIES
 from saligraft.networks import NETWORKS

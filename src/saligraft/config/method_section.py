@@ -32,7 +32,7 @@ from torch import nn
 from saligraft.config.saliency_section import Normalization as Normalization
 from saligraft.config.saliency_section import SaliencySection as SaliencySection
 from saligraft.config.saliency_section import own_source
-from saligraft.config.sections import Section, complete_options
+from saligraft.config.sections import RecipeSection, complete_options
 from saligraft.methods import (
     FEATURE_MIXERS,
     IMAGE_TRANSFORMS,
@@ -69,7 +69,7 @@ ANY_DATA = Normalization((0.5,) * 3, (0.5,) * 3)  # for checks before the data i
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-class MethodSection(Section):
+class MethodSection(RecipeSection):
     """[method]: how training images are mixed or changed."""
 
     name: str = NO_METHOD
