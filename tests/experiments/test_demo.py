@@ -39,6 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch):
         )
 
     monkeypatch.setattr(demo, "train", train)
+    monkeypatch.setattr(demo, "write_run_page", lambda _: None)
     monkeypatch.setattr(demo.time, "monotonic", lambda: now[0])
     return trained
 

@@ -10,7 +10,6 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -135,7 +134,7 @@ def faults(accelerator: Any) -> dict[str, str]:
         "both": error_of(lambda: shared_errors(accelerator)(int)("a")),
         "loss": error_of(lambda: check_losses(losses, accelerator, 0, 9)),
         "weights": error_of(lambda: check_weights(network, accelerator, 0)),
-        "impatience": str(round(mean_seconds_since(clock, SimpleNamespace(accelerator=accelerator)))),
+        "impatience": str(round(mean_seconds_since(clock, accelerator))),
     }
 
 

@@ -17,7 +17,6 @@ from saligraft.config.recipe import Recipe
 
 PROJECT = "saligraft"  # the name trackers file a run under, and the folder of those that write files
 Value = TypeVar("Value")
-ACCELERATE_PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
 def make_accelerator(recipe: Recipe, track_in: Path | None = None, *, to_train: bool = True) -> Accelerator:
@@ -28,7 +27,7 @@ def make_accelerator(recipe: Recipe, track_in: Path | None = None, *, to_train: 
         track_in: Folder the recipe's trackers write to; None turns them off.
         to_train: False skips the checks that matter for training only.
     """
-    precision = ACCELERATE_PRECISION[recipe.training.precision]
+    precision = "no" if recipe.training.precision == "fp32" else recipe.training.precision
     trackers = recipe.training.trackers if track_in else ()
     available = sorted(tracker.value for tracker in get_available_trackers())
     for tracker in trackers:

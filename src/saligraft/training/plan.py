@@ -4,12 +4,13 @@ import itertools
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
+from accelerate import Accelerator
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
@@ -139,75 +140,53 @@ def _measure_segment(trainer: Trainer, start: int, end: int, steps: int, seconds
     first, device = trainer.timeline.first_batch(start), trainer.accelerator.device
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    measured: list[tuple[float, float]] = []  # of each step: seconds without the wait, and of the wait
+    step_times: list[float] = []  # without the waits
+    waits: list[float] = []  # of each batch
     trainer.network.train()
     trainer.step.steps_taken = first
     trainer.set_learning_rate(start)
     warm_up = WARM_UP_STEPS + getattr(stage.loader, "workers", 0)
-    with closing(TimedBatches(stage.loader, start)) as batches:
-        start_time = time.perf_counter()
-        while len(measured) < warm_up + steps and (
-            len(measured) < 2 or mean_seconds_since(start_time, trainer) < seconds
+    start_time = time.perf_counter()
+    with closing(_timed_batches(stage.loader, start, waits)) as batches:
+        while len(step_times) < warm_up + steps and (
+            len(step_times) < 2 or mean_seconds_since(start_time, trainer.accelerator) < seconds
         ):
-            waited, images, began = batches.seconds, batches.images, time.perf_counter()
-            trainer.optimizer_step(batches, first + len(measured) * group)
+            began = time.perf_counter()
+            trainer.optimizer_step(batches, first + len(step_times) * group)
             _synchronize(device)
-            wait = batches.seconds - waited
-            measured.append((time.perf_counter() - began - wait, wait))
-    times, waits = zip(*measured[min(warm_up, len(measured) - 1) :], strict=True)
+            step_times.append(time.perf_counter() - began - sum(waits[-group:]))
+        height, width = next(batches).images.shape[2:]
+    skipped = min(warm_up, len(step_times) - 1)
     # Workers deliver several batches at once and then none: the mean of the wait counts, not its median.
-    wait = statistics.fmean(waits)
+    wait = group * statistics.fmean(waits[skipped * group : len(step_times) * group])
     return Segment(
         first_epoch=start,
         epochs=end - start,
         mixes=start >= trainer.recipe.training.warmup_epochs,
-        size=batches.size,
-        batch_size=(batches.images - images) * trainer.accelerator.num_processes,
+        size=(height, width),
+        batch_size=stage.loader.batch_size * group * trainer.accelerator.num_processes,
         steps=stage.batches // group,
-        step_seconds=statistics.median(times) + wait,
+        step_seconds=statistics.median(step_times[skipped:]) + wait,
         wait_seconds=wait,
         peak_memory=_peak_memory(device),
     )
 
 
-def mean_seconds_since(start: float, trainer: Trainer) -> float:
+def mean_seconds_since(start: float, accelerator: Accelerator) -> float:
     """Average over all processes, so that all stop measuring together: each step needs all of them."""
-    [total] = sum_over_processes(trainer.accelerator, [time.perf_counter() - start])
-    return total / int(trainer.accelerator.num_processes)
+    [total] = sum_over_processes(accelerator, [time.perf_counter() - start])
+    return total / int(accelerator.num_processes)
 
 
-class TimedBatches:
-    """A loader's batches, epoch after epoch without end; adds up the time spent waiting for them.
-
-    Args:
-        loader: Of training batches.
-        epoch: To start with.
-    """
-
-    def __init__(self, loader: Loader, epoch: int) -> None:
-        self._batches = self._endless(loader, epoch)
-        self.seconds, self.images, self.size = 0.0, 0, (0, 0)
-
-    @staticmethod
-    def _endless(loader: Loader, epoch: int) -> Iterator[Batch]:
-        for number in itertools.count(epoch):
-            loader.set_epoch(number)
-            yield from loader.batches()
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Batch:
+def _timed_batches(loader: Loader, epoch: int, waits: list[float]) -> Generator[Batch, None, None]:
+    """Yield batches, epoch after epoch without end, and record the seconds waited for each."""
+    for number in itertools.count(epoch):
+        loader.set_epoch(number)
         began = time.perf_counter()
-        batch = next(self._batches)
-        self.seconds += time.perf_counter() - began
-        self.images += len(batch.labels)
-        self.size = (batch.images.shape[2], batch.images.shape[3])
-        return batch
-
-    def close(self) -> None:
-        """End the loader's workers."""
-        self._batches.close()  # type: ignore[attr-defined]  # a generator
+        for batch in loader.batches():
+            waits.append(time.perf_counter() - began)
+            yield batch
+            began = time.perf_counter()
 
 
 def measure_test_speed(trainer: Trainer) -> float:

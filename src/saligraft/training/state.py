@@ -4,6 +4,7 @@ No random state is among it: every draw is keyed by its position in the run.
 """
 
 import hashlib
+import time
 import warnings
 from collections import Counter
 from collections.abc import Mapping
@@ -44,6 +45,13 @@ class Position:
     losses: list[Tensor] = field(default_factory=list)
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+
+    def add_time(self, since: tuple[float, float]) -> tuple[float, float]:
+        """Add the time since then, as returned by the last call: seconds of `perf_counter` and `process_time`."""
+        now = time.perf_counter(), time.process_time()
+        self.seconds += now[0] - since[0]
+        self.cpu_seconds += now[1] - since[1]
+        return now
 
 
 class Learner(NamedTuple):

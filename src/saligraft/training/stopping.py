@@ -96,6 +96,24 @@ class DivergenceError(ValueError):
         super().__init__(f"training diverged in epoch {epoch + 1}{details}")
 
 
+def mean_loss(losses: Sequence[Tensor], accelerator: Accelerator, epoch: int, *, skip: bool) -> float:
+    """Average over the batches of all processes.
+
+    Args:
+        losses: Of the epoch's batches in this process.
+        accelerator: Knows the processes.
+        epoch: Counted from 0.
+        skip: Leave out losses that are not finite.
+    """
+    values = torch.stack(list(losses)).cpu().double()
+    if skip:
+        values = values[values.isfinite()]
+    total, count = sum_over_processes(accelerator, [float(values.sum()), float(len(values))])
+    if not count:
+        raise DivergenceError(epoch, ": all of its steps were skipped")
+    return total / count
+
+
 def check_losses(losses: Sequence[Tensor], accelerator: Accelerator, epoch: int, batches: int) -> None:
     """Raise in all processes for the first batch whose loss is not finite in one of them.
 

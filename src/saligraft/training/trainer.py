@@ -22,7 +22,7 @@ from saligraft.config.recipe import Recipe
 from saligraft.data import Batch
 from saligraft.draws import key
 from saligraft.regularizers import DropBlock, set_drop_block_progress
-from saligraft.training import checkpoint
+from saligraft.training import checkpoint, setup
 from saligraft.training.accelerator import (
     OtherProcessError,
     average_buffers,
@@ -36,18 +36,6 @@ from saligraft.training.optimizer import INITIAL_LR, AveragedWeights, build_opti
 from saligraft.training.progress import Reporter, SilentReporter, make_reporter
 from saligraft.training.results import EpochMetrics, EpochTiming, Result, Scores, summarize
 from saligraft.training.run_folder import RunFolder, load_weights
-from saligraft.training.setup import (
-    LAYERS,
-    MIXING,
-    check_method,
-    in_memory_format,
-    labelled_images,
-    load_split,
-    make_loader,
-    make_network,
-    make_step,
-    make_timeline,
-)
 from saligraft.training.state import Learner, Position, check_conditions, find_progress, run_conditions
 from saligraft.training.stopping import (
     DivergenceError,
@@ -56,6 +44,7 @@ from saligraft.training.stopping import (
     catch_stop_signals,
     check_losses,
     check_weights,
+    mean_loss,
 )
 
 # In optimiser steps. Reading a loss waits for the device, and agreeing on a signal exchanges a message.
@@ -149,10 +138,10 @@ class Trainer:
         self.recipe, self.accelerator, self.path, self.folder = recipe, accelerator, path, folder
         self.reporter, self.stop = reporter or SilentReporter(), stop or StopRequest()
         with shared_errors(accelerator):
-            self.train_data, self.test_data = load_split(recipe, "train"), load_split(recipe, "test")
-            network = make_network(recipe, self.train_data)
+            self.train_data, self.test_data = setup.load_split(recipe, "train"), setup.load_split(recipe, "test")
+            network = setup.make_network(recipe, self.train_data)
             methods = recipe.method.build(Normalization(self.train_data.mean, self.train_data.std))
-            check_method(recipe, network, self.train_data, methods)
+            setup.check_method(recipe, network, self.train_data, methods)
             optimizer = build_optimizer(network, recipe.optimizer)
         with warnings.catch_warnings():
             # torch >= 2.15 renames the option that `make_accelerator` sets; Accelerate knows the old name alone
@@ -163,11 +152,11 @@ class Trainer:
         self.average = AveragedWeights(self.network, decay) if decay else None
         self.learner = Learner(self.network, self.average, self.optimizer, accelerator)
         self.tested_network = self.network if self.average is None else self.average.network  # saved, too
-        self.timeline = make_timeline(recipe, self.train_data, accelerator)
-        self.test_loader = make_loader(recipe, self.test_data, accelerator, train=False)
+        self.timeline = setup.make_timeline(recipe, self.train_data, accelerator)
+        self.test_loader = setup.make_loader(recipe, self.test_data, accelerator, train=False)
         self.generator = torch.Generator()
         warmup = self.timeline.first_batch(recipe.training.warmup_epochs)
-        self.step = make_step(recipe, self.model, self.train_data, self.generator, warmup, methods)
+        self.step = setup.make_step(recipe, self.model, self.train_data, self.generator, warmup, methods)
         self.drops_blocks = any(isinstance(module, DropBlock) for module in self.network.modules())
         self.position = Position()
         self.saved: tuple[int, int] | None = None  # epoch and batch of the newest checkpoint
@@ -245,15 +234,16 @@ class Trainer:
             self.set_learning_rate(epoch + position.batch / stage.batches)
             position.losses += self.optimizer_step(batches, first + position.batch)
             position.batch += group
-            clock = self._add_time(clock)
+            clock = position.add_time(clock)
             steps, at_end = (first + position.batch) // group, position.batch == stage.batches
             if steps % READ_LOSSES_EVERY == 0:
                 self._check_losses()
             if training.checkpoint_steps and steps % training.checkpoint_steps == 0 and not at_end:
                 self.save_checkpoint()
             self._stop_if_requested(now=at_end or steps % AGREE_EVERY == 0)
-        loss = self._mean_loss()
-        self._add_time(clock)
+        loss = mean_loss(position.losses, self.accelerator, epoch, skip=training.on_nonfinite == "skip")
+        self._check_losses()
+        position.add_time(clock)
         return loss, self.set_learning_rate(epoch + (stage.batches - group) / stage.batches)
 
     def optimizer_step(self, batches: Iterator[Batch], number: int) -> list[Tensor]:
@@ -295,7 +285,7 @@ class Trainer:
         self.seed_batch(number)
         if self.drops_blocks:
             set_drop_block_progress(self.network, number / self.timeline.first_batch(self.timeline.epochs))
-        images = in_memory_format(self.recipe, batch.images)
+        images = setup.in_memory_format(self.recipe, batch.images)
         out = self.step(images, batch.labels, index=batch.index, geometry=batch.geometry)
         self.accelerator.backward(out.loss / self.recipe.training.accumulate)
         return out.loss.detach()
@@ -303,8 +293,8 @@ class Trainer:
     def seed_batch(self, number: int) -> None:
         """Seed a batch's mixing draws, and torch's global stream for layers such as dropout."""
         place = (self.recipe.seed, number, self.accelerator.process_index)
-        self.generator.manual_seed(key(*place, MIXING))
-        torch.manual_seed(key(*place, LAYERS))
+        self.generator.manual_seed(key(*place, setup.MIXING))
+        torch.manual_seed(key(*place, setup.LAYERS))
 
     def set_learning_rate(self, epoch: float) -> float:
         """Set the learning rate that the schedule has after `epoch` epochs; returns the recipe's own at that point."""
@@ -318,7 +308,7 @@ class Trainer:
         average_buffers(self.accelerator, self.network)
         if self.average is not None:
             average_buffers(self.accelerator, self.average.network)
-        batches = labelled_images(self.recipe, self.test_loader)
+        batches = setup.labelled_images(self.recipe, self.test_loader)
         scores = evaluate(self.tested_network, batches, self.accelerator)
         if not math.isfinite(scores.test_loss):
             raise DivergenceError(self.position.epoch, f" (test loss {scores.test_loss}): lower optimizer.lr")
@@ -395,24 +385,6 @@ class Trainer:
         position = self.position
         if self.recipe.training.on_nonfinite != "skip":
             check_losses(position.losses, self.accelerator, position.epoch, self.timeline.stage(position.epoch).batches)
-
-    def _mean_loss(self) -> float:
-        """Average over the epoch's batches in all processes, without skipped ones."""
-        losses = torch.stack(self.position.losses).cpu().double()
-        if self.recipe.training.on_nonfinite == "skip":
-            losses = losses[losses.isfinite()]
-        total, count = sum_over_processes(self.accelerator, [float(losses.sum()), float(len(losses))])
-        if not count:
-            raise DivergenceError(self.position.epoch, ": all of its steps were skipped")
-        self._check_losses()
-        return total / count
-
-    def _add_time(self, since: tuple[float, float]) -> tuple[float, float]:
-        """Add the time since the last call to the current epoch's."""
-        now = time.perf_counter(), time.process_time()
-        self.position.seconds += now[0] - since[0]
-        self.position.cpu_seconds += now[1] - since[1]
-        return now
 
     def _stop_if_requested(self, *, now: bool) -> None:
         number = self.stop.agreed(self.accelerator, now=now)
