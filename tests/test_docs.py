@@ -1,15 +1,31 @@
-"""The documents are true: their code runs, and what they name exists."""
+"""The documents and docstrings are true: their code runs, every parameter is described, and what they name exists."""
 
+import doctest
+import importlib
 import importlib.util
+import inspect
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+
+import saligraft
 
 ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "saligraft"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MARKDOWN = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 CODE_BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+MODULES = [
+    ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if ">>> " in path.read_text(encoding="utf-8")
+]
+ENTRY_POINTS = ["networks.build_network", "data.load", "training.train", "training.load_recipe"]
+LABORATORY = ("cli", "config", "data", "experiments", "integrations", "networks", "reports", "training")
+has_laboratory = importlib.util.find_spec("accelerate") is not None
 
 
 @pytest.mark.parametrize("code", CODE_BLOCKS, ids=range(len(CODE_BLOCKS)))
@@ -29,3 +45,66 @@ def test_files_and_tests_named_in_documents_exist(document: Path) -> None:
         assert not name or f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path} has no {name}"
     for path in re.findall(r"`((?:saliency|masks|methods|networks|data|training)/[\w/]+\.py)`", text):
         assert (ROOT / "src" / "saligraft" / path).exists(), f"{document.name} names {path}"
+
+
+def public_objects() -> dict[str, Any]:
+    """Every public class and function, and the laboratory's entry points where it is installed."""
+    objects = {name: getattr(saligraft, name) for name in saligraft.__all__}
+    for name in ENTRY_POINTS if has_laboratory else ():
+        module, _, function = name.rpartition(".")
+        objects[name] = getattr(importlib.import_module(f"saligraft.{module}"), function)
+    return {name: value for name, value in objects.items() if callable(value)}
+
+
+def described(docstring: str) -> set[str]:
+    """The names in the `Args:` section, for results `Attributes:`, of a docstring in Google style."""
+    section = re.search(
+        r"^(?:Args|Attributes):\n((?: +.*\n|\n)+)", inspect.cleandoc(docstring) + "\n", flags=re.MULTILINE
+    )
+    if section is None:
+        return set()
+    entries = re.findall(r"^ {4}(\S[^:]*):", section[1], flags=re.MULTILINE)
+    return {name.strip(" *") for entry in entries for name in re.sub(r"\(.*?\)", "", entry).split(",")}
+
+
+def test_every_parameter_of_a_public_name_is_described() -> None:
+    wrong = {}
+    for name, value in public_objects().items():
+        # A class describes the parameters of its constructor, dataclass fields included, in its own docstring.
+        parameters = set(inspect.signature(value).parameters)
+        differences = sorted(parameters ^ described(value.__doc__ or ""))
+        if differences:
+            wrong[name] = differences
+    assert wrong == {}
+
+
+def test_every_public_name_has_an_example() -> None:
+    assert [name for name, value in public_objects().items() if ">>> " not in (value.__doc__ or "")] == []
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_of_docstrings_run(name: str) -> None:
+    if not has_laboratory and name.split(".")[1] in LABORATORY:
+        pytest.skip("needs the extra lab")
+    module = importlib.import_module(name)
+    torch.manual_seed(0)
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    results = doctest.testmod(module, extraglobs={"torch": torch, "sg": saligraft}, optionflags=flags)
+    assert results.attempted > 0
+    assert results.failed == 0
+
+
+def test_described_names_are_read_from_google_style() -> None:
+    docstring = """Do something.
+
+    Args:
+        images: Images (B, C, H, W); a colon: in the text does not matter,
+            nor does a second line: as here.
+        height, width: Of the image.
+        labels (Tensor): With a type.
+        **options: Passed on.
+
+    Returns:
+        result: Something.
+    """
+    assert described(docstring) == {"images", "height", "width", "labels", "options"}

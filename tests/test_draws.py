@@ -70,6 +70,16 @@ def test_unclipped_boxes_have_the_drawn_area() -> None:
     assert ((bottom - top) * (right - left))[inside].eq(32 * 32).all()
 
 
+def test_box_centres_are_uniform_over_the_pixels(generator: torch.Generator) -> None:
+    """By brute force over all centres, independent of the box code: the mean sides after clipping."""
+    height, width = 20, 32
+    top, left, bottom, right = draws.boxes(torch.full((4000,), 0.25), height, width, generator=generator).unbind(dim=1)
+    for seen, side in ((bottom - top, height), (right - left, width)):
+        size = side // 2
+        shown = [len([y for y in range(c - size // 2, c - size // 2 + size) if 0 <= y < side]) for c in range(side)]
+        assert float(seen.float().mean()) == pytest.approx(sum(shown) / side, abs=0.2)
+
+
 def test_same_seed_same_draws_and_global_stream_without_generator() -> None:
     def all_draws(stream: torch.Generator | None) -> list[torch.Tensor]:
         beta = draws.beta(2.0, 3, generator=stream)

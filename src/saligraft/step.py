@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from saligraft import checks
 from saligraft.batch import MixedBatch
+from saligraft.hooks import exclusive_use
 from saligraft.losses import mixed_cross_entropy
 from saligraft.methods.base import BatchMixer, check_batch
 from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.capture import logits_of
 from saligraft.saliency.sources import SALIENCY_SOURCES, SourceLike
 from saligraft.saliency.sources import saliency_source as saliency_source_of
-from saligraft.threads import exclusive_use
 
 Criterion = Callable[[Tensor, MixedBatch], Tensor]
 

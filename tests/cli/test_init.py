@@ -1,4 +1,4 @@
-"""The command line's frame: help, version, and mistakes told in one line."""
+"""The command line's frame: help, version, and mistakes reported in one line."""
 
 import os
 import subprocess
@@ -64,7 +64,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 @pytest.mark.parametrize(
     "error", [ValueError("bad\n  thing"), TypeError("bad thing"), FileNotFoundError(2, "bad thing")]
 )
-def test_what_commands_raise_is_told_in_one_line(
+def test_errors_of_commands_are_one_line(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -78,7 +78,7 @@ def test_what_commands_raise_is_told_in_one_line(
         cli.run([])
 
 
-def test_a_fault_of_the_program_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise KeyError("a fault")
 

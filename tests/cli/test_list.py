@@ -41,13 +41,18 @@ def test_each_topic_shows_all_its_names(topic: str, capsys: pytest.CaptureFixtur
         assert f" {name} " in shown
 
 
-def test_the_recipes_are_all_there_each_under_its_protocol(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_protocol_shows_its_rows_with_table_and_expected_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["list", "recipes"]) == 0
-    shown, base = set(), ""
-    for name, ending in re.findall(r"^ (?:(\S+)|  (-\S+)) ", capsys.readouterr().out, flags=re.MULTILINE):
-        base = name or base
-        shown.add(base + ending)
-    assert shown >= bundled_recipes().keys()
+    shown, protocol = {}, ""
+    for indent, name, rest in re.findall(r"^ (  )?(\S+) +(\S.*?) *$", capsys.readouterr().out, flags=re.MULTILINE):
+        protocol = protocol if indent else name
+        shown[f"{protocol}-{name}" if indent else name] = rest
+    assert shown.keys() >= bundled_recipes().keys()
+    assert shown["cifar100-wrn-28-10-saliency-grafting"] == "Table 3: 15.32 ± 0.13 / 3.54 ± 0.03"
+    assert shown["cifar100-pyramidnet-200-240-cutmix"] == "Table 2†: 14.47 / 2.97"
+    assert shown["shapes-wrn-10-2"] == "Shapes, WRN-10-2, plain training"
+    assert shown["cub-resnet-50-mixup"] == "Table 10: localization 32.94 ± 0.11"
+    assert shown["shapes-wrn-10-2-puzzlemix"] == "measured here: 26.1"
 
 
 def test_without_a_topic_all_but_the_settings_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

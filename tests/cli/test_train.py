@@ -39,6 +39,17 @@ def test_a_bundled_recipe_trains_and_its_own_recipe_trains_alike(
         assert (first / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
+def test_a_method_picks_the_row_of_its_protocol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "shapes-wrn-10-2", "--method", "cutmix", *TINY]) == 0
+    folder = tmp_path / "runs" / "shapes-wrn-10-2-cutmix-seed0"
+    assert 'per = "batch"' in (folder / "recipe.toml").read_text()  # not the method's default
+    assert run(["train", str(folder), "--method", "mixup", "--resume"]) == 2
+    assert "--method must be left out when a run folder is resumed, got mixup" in capsys.readouterr().err
+
+
 def test_an_earlier_run_is_refused_then_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["train", "shapes-wrn-10-2", *TINY, "--out", str(tmp_path)]
     assert run(arguments) == 0

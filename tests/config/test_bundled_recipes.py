@@ -1,8 +1,8 @@
-"""The bundled recipes: each loads, says what it is for, shares its protocol, and trains on files of its set's form."""
+"""The bundled recipes: each row loads, and each protocol follows the paper and trains on files of its set's form."""
 
 import functools
 import math
-import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +13,15 @@ import torch
 from tests.training.small_sets import write_small_sets
 
 from saligraft.config.method_section import BY_NAME
+from saligraft.config.recipe_file import FOLDER, bundled_protocols
 from saligraft.networks import build_network
 from saligraft.training import Recipe, Trainer, bundled_recipes, load_recipe, make_recipe
 from saligraft.training.accelerator import make_accelerator
 
+PROTOCOLS = tuple(bundled_protocols())
 NAMES = tuple(bundled_recipes())
-TITLES = {name: tomllib.loads(file.read_text(encoding="utf-8"))["title"] for name, file in bundled_recipes().items()}
-BASES = tuple(name for name in NAMES if TITLES[name].endswith("plain training"))
-# Those of the paper's own size, and not the laptop-sized twins.
-FULL = tuple(name for name in NAMES if not any(f"-{net}-" in f"{name}-" for net in ("wrn-10-2", "resnet-10", "20-24")))
+# Those of the paper's own size.
+FULL = tuple(name for name in PROTOCOLS if not name.endswith(("wrn-10-2", "resnet-10", "20-24")))
 LARGE = tuple(
     f"{name}-saliency-grafting"
     for name in (
@@ -32,6 +32,24 @@ LARGE = tuple(
         "cub-resnet-50",
     )
 )
+# Rows that take steps: all on shapes, and elsewhere those that depend on size, data, network or training of a protocol.
+STEPPED: dict[str, tuple[str, ...]] = {
+    "cifar100-pyramidnet-200-240": ("drop-block", "attentive-cutmix", "saliency-grafting-shake-drop"),
+    "cifar100-resnet-18": ("saliency-grafting",),
+    "cifar100-wrn-10-2": ("cutmix",),
+    "cifar100-wrn-28-10": ("manifold-mixup", "puzzlemix", "saliency-grafting-cam"),
+    "cub-resnet-10": ("saliency-grafting",),
+    "cub-resnet-50": ("puzzlemix", "saliency-grafting"),
+    "imagenet-resnet-10": ("cutmix",),
+    "imagenet-resnet-50": ("saliency-grafting",),
+    "imagenet-resnet-50-fast": ("manifold-mixup", "augmix", "puzzlemix", "saliency-grafting"),
+    "shapes-pyramidnet-20-24": ("none", "manifold-mixup"),
+    "shapes-wrn-10-2": tuple(bundled_protocols()["shapes-wrn-10-2"]),
+    "speech-commands-wrn-10-2": ("none",),
+    "speech-commands-wrn-28-10": ("mixup", "saliency-grafting"),
+    "tiny-imagenet-resnet-10": ("saliency-grafting",),
+    "tiny-imagenet-resnet-18": ("saliencymix", "puzzlemix"),
+}
 # What takes the place of a network too large for a quick test.
 SMALL = {
     "wrn-28-10": "wrn-10-1",
@@ -53,40 +71,57 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]
         yield write_small_sets(tmp_path_factory.mktemp("sets"), monkeypatch)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_loads_and_opens_with_what_a_reader_wants_to_know(name: str) -> None:
-    lines = bundled_recipes()[name].read_text(encoding="utf-8").splitlines()
-    opening = lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]
-    assert any(f"saligraft train {name}" in line for line in opening)
-    assert any("Time:" in line for line in opening)
-    assert any("Expected" in line for line in opening) or name.startswith("shapes-")
-    assert bundled(name).title
-    assert bundled(name).paper
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_protocol_states_source_expectation_command_and_time(protocol: str) -> None:
+    lines = (FOLDER / f"{protocol}.toml").read_text(encoding="utf-8").splitlines()
+    header = "\n".join(lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))])
+    for part in ("# Expected: ", f"# Command: saligraft train {protocol} --method ", "# Time: "):
+        assert part in header
+    assert "none" in bundled_protocols()[protocol]
 
 
-def base_of(name: str) -> str:
-    """The recipe of the same data, network and protocol, trained plainly."""
-    return max((base for base in BASES if f"{name}-".startswith(f"{base}-")), key=len)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_rows_load_and_differ_from_plain_training_in_the_method_alone(protocol: str) -> None:
+    base = bundled(protocol).model_dump()
+    for row in bundled_protocols()[protocol].keys() - {"none"}:
+        recipe = bundled(f"{protocol}-{row}")
+        assert recipe == load_recipe(protocol, method=row)
+        assert recipe.paper
+        other = recipe.model_dump()
+        assert base["network"]["name"] == other["network"]["name"], row
+        changed = {
+            f"{section}.{key}"
+            for section in ("data", "network", "training", "optimizer")
+            for key in base[section]
+            if base[section][key] != other[section][key]
+        }
+        assert changed <= {"network.options", "training.warmup_epochs", "optimizer.weight_decay"}, row
+        assert (base["schedule"], base["seed"]) == (other["schedule"], other["seed"]), row
+        regularizers = other["network"]["options"].keys() - base["network"]["options"].keys()
+        assert regularizers <= {"dropout", "drop_block", "shake_drop"}, row
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in BASES])
-def test_recipes_of_one_base_differ_in_the_method_alone(name: str) -> None:
-    base, other = bundled(base_of(name)).model_dump(), bundled(name).model_dump()
-    assert base["network"]["name"] == other["network"]["name"]
-    changed = {
-        f"{section}.{key}"
-        for section in ("data", "network", "training", "optimizer")
-        for key in base[section]
-        if base[section][key] != other[section][key]
-    }
-    assert changed <= {"network.options", "training.warmup_epochs", "optimizer.weight_decay"}
-    assert base["schedule"] == other["schedule"]
-    assert base["seed"] == other["seed"]
-    assert other["network"]["options"].keys() - base["network"]["options"].keys() <= {
-        "dropout",
-        "drop_block",
-        "shake_drop",
-    }
+def test_expected_results_are_the_tables_of_the_paper_or_our_own_and_machine_readable() -> None:
+    results = [
+        (result, row)
+        for rows in bundled_protocols().values()
+        for row, table in rows.items()
+        for result in table["expected"]
+    ]
+    for result, _ in results:
+        assert result.keys() <= {"table", "metric", "top1", "top5", "localization", "quoted", "set", "occlude", "on"}
+        assert result.get("metric") in {None, "best", "last10_mean", "final"}
+        for number in [result[kind] for kind in ("top1", "top5", "localization") if kind in result]:
+            assert len(number) in (1, 2)
+            assert all(0 < part < 100 for part in number)
+        if "set" in result:
+            load_recipe("cifar100-wrn-28-10", [result["set"]])
+    # Rows of the paper's tables; Table 11's other row is Table 3's, and Table 7's first column is Table 4's.
+    rows = {2: 15, 3: 9, 4: 6, 5: 8, 6: 15, 7: 6, 8: 6, 9: 4, 10: 5, 11: 1}
+    assert Counter(result["table"] for result, _ in results if "table" in result) == rows
+    for table in (2, 3, 4, 5, 8, 9):  # the paper's claim
+        best, row = min((result["top1"][0], row) for result, row in results if result.get("table") == table)
+        assert row.startswith("saliency-grafting"), (table, best)
 
 
 def test_no_two_recipes_are_one() -> None:
@@ -95,7 +130,7 @@ def test_no_two_recipes_are_one() -> None:
         content = bundled(name).model_dump_json(exclude={"title", "paper"})
         assert content not in seen, f"{name} and {seen[content]} train the same"
         seen[content] = name
-    assert len(set(TITLES.values())) == len(NAMES)
+    assert len({bundled(name).title for name in NAMES}) == len(NAMES)
 
 
 def test_every_method_has_a_bundled_recipe() -> None:
@@ -136,41 +171,39 @@ def test_learning_rates_are_the_paper_s(name: str, learning_rates: list[tuple[fl
         assert recipe.optimizer.lr * recipe.schedule.factor(epoch, recipe.training.epochs) == pytest.approx(rate)
 
 
-@pytest.mark.parametrize("name", [name for name in FULL if "saliency-grafting" in name])
-def test_saliency_grafting_is_as_in_appendix_b(name: str) -> None:
-    recipe = bundled(name)
-    method = recipe.method.build()[0]
-    assert method.alpha == 2.0
-    assert recipe.training.warmup_epochs == 5
-    ablation = "stochastic" in name or "deterministic" in name
-    on_imagenet = recipe.data.name == "imagenet"
-    assert method.temperature == (0.3 if on_imagenet else 0.2) or ablation
-    assert method.grids == ((8,) if ablation else (4, 7, 8) if recipe.data.name in ("imagenet", "cub") else (4, 8))
-
-
-@pytest.mark.parametrize("name", [name for name in FULL if not name.startswith("speech-commands")])
-def test_optimizers_are_those_of_appendices_a_and_b(name: str) -> None:
-    recipe = bundled(name)
+@pytest.mark.parametrize("protocol", [name for name in FULL if not name.startswith("speech-commands")])
+def test_optimizers_are_those_of_appendices_a_and_b(protocol: str) -> None:
+    recipe = bundled(protocol)
     epochs = {"pyramidnet-200-240": 300, "tiny": 600, "wrn-28-10": 400, "cifar100-resnet-18": 400, "imagenet-": 100}
-    given = next((count for part, count in epochs.items() if part in name), None)
-    assert recipe.training.epochs == given or recipe.data.name == "cub"
+    expected = next((count for part, count in epochs.items() if part in protocol), None)
+    assert recipe.training.epochs == expected or recipe.data.name == "cub"
     assert recipe.optimizer.name == ("adam" if recipe.data.name == "cub" else "sgd")
     assert recipe.optimizer.momentum == 0.9
-    assert recipe.optimizer.weight_decay in ((0.0005, 0.0001) if recipe.data.name == "cifar100" else (0.0001,))
+    decays = {bundled(name).optimizer.weight_decay for name, (of, _) in bundled_recipes().items() if of == protocol}
+    assert decays <= ({0.0005, 0.0001} if recipe.data.name == "cifar100" else {0.0001})
     assert recipe.optimizer.decay_norm_and_bias == (recipe.data.name != "imagenet")
     assert recipe.optimizer.head_lr == (0.01 if recipe.data.name == "cub" else None)
 
 
-@pytest.mark.parametrize("name", [name for name in FULL if name.startswith(("cifar100", "tiny"))])
-def test_baselines_are_as_in_appendix_b(name: str) -> None:
-    for method, options in zip(bundled(name).method.parts, bundled(name).method.build(), strict=True):
-        if method in ("mixup", "cutmix", "saliencymix"):
-            assert (options.alpha, options.per) == (1.0, "batch")
-            assert options.probability == (1.0 if method == "mixup" else 0.5)
-        if method == "manifold-mixup":  # of the authors, but 1 in Table 2
-            assert (options.alpha, options.per) == (1.0 if "pyramidnet" in name else 2.0, "batch")
-        if method == "puzzlemix":
-            assert (options.beta, options.gamma, options.eta, options.transport_cost) == (1.2, 0.5, 0.2, 0.8)
+@pytest.mark.parametrize("protocol", FULL)
+def test_methods_are_as_in_appendix_b(protocol: str) -> None:
+    on_cifar_or_tiny = protocol.startswith(("cifar100", "tiny"))
+    for row in bundled_protocols()[protocol].keys() - {"none"}:
+        recipe = bundled(f"{protocol}-{row}")
+        for name, method in zip(recipe.method.parts, recipe.method.build(), strict=True):
+            if name == "saliency-grafting":
+                ablation = "stochastic" in row or "deterministic" in row
+                assert (method.alpha, recipe.training.warmup_epochs) == (2.0, 5), row
+                assert method.temperature == (0.3 if recipe.data.name == "imagenet" else 0.2) or ablation, row
+                grids = (4, 7, 8) if recipe.data.name in ("imagenet", "cub") else (4, 8)
+                assert method.grids == ((8,) if ablation else grids), row
+            elif name in ("mixup", "cutmix", "saliencymix") and on_cifar_or_tiny:
+                assert (method.alpha, method.per) == (1.0, "batch"), row
+                assert method.probability == (1.0 if name == "mixup" else 0.5), row
+            elif name == "manifold-mixup" and on_cifar_or_tiny:  # of its authors, but 1 in Table 2
+                assert (method.alpha, method.per) == (1.0 if "pyramidnet" in protocol else 2.0, "batch"), row
+            elif name == "puzzlemix" and on_cifar_or_tiny:
+                assert (method.beta, method.gamma, method.eta, method.transport_cost) == (1.2, 0.5, 0.2, 0.8), row
 
 
 @pytest.mark.parametrize("base", ["shapes-wrn-10-2", "cifar100-wrn-28-10", "cifar100-pyramidnet-200-240"])
@@ -213,9 +246,13 @@ def take_two_steps(recipe: Recipe) -> None:
     assert any(not torch.equal(value, before[key]) for key, value in trainer.network.named_parameters())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_takes_two_steps(name: str, roots: dict[str, Path]) -> None:
-    take_two_steps(on_small_files(name, roots))
+@pytest.mark.parametrize(("protocol", "row"), [(name, row) for name, rows in STEPPED.items() for row in rows])
+def test_takes_two_steps(protocol: str, row: str, roots: dict[str, Path]) -> None:
+    take_two_steps(on_small_files(protocol if row == "none" else f"{protocol}-{row}", roots))
+
+
+def test_steps_are_taken_on_every_protocol() -> None:
+    assert STEPPED.keys() == set(PROTOCOLS)
 
 
 @pytest.mark.slow

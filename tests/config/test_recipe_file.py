@@ -1,6 +1,7 @@
 """Recipe files: bases, overrides, and TOML that reads back as it was."""
 
 import tomllib
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,10 @@ def test_extends_says_only_what_differs(tmp_path: Path) -> None:
         ('extends = "nowhere"', r"no recipe file or bundled recipe 'nowhere'; all \d+ of them: saligraft list"),
         ("extends = 3", "extends must name a recipe, got 3"),
         ('extends = "r.toml"', "extends itself"),
+        ("rows = 3", "unknown key 'rows'"),
+        ("rows.cutmix = 3", r"r.toml: rows.cutmix must be a table, and may extend an earlier row, got 3"),
+        ('[rows.cutmix]\nextends = "mixup"', r"r.toml: rows.cutmix must be .*an earlier row, got .*'mixup'"),
+        ("[rows.cutmix]\nextends = [1]", r"r.toml: rows.cutmix must be .*an earlier row"),
     ],
 )
 def test_bad_files_are_named(content: str, message: str, tmp_path: Path) -> None:
@@ -168,6 +173,68 @@ def test_an_unknown_name_is_told_the_near_ones() -> None:
         ValueError, match=r"'shapes-wrn-10-2-cutmx'; near: shapes-wrn-10-2-cutmix, .*saligraft list recipes"
     ):
         load_recipe("shapes-wrn-10-2-cutmx")
+
+
+ROWS = """
+title = "Mine"
+paper = "none"
+[network]
+name = "wrn-10-1"
+[rows.none]
+title = "plain"
+[rows.cutmix]
+title = "CutMix"
+expected = [{ top1 = [3.0] }]
+method.name = "cutmix"
+method.options.alpha = 0.5
+[rows.cutmix-dropout]
+extends = "cutmix"
+network.options.dropout = 0.3
+[rows.cutout-mixup]
+method.name = ["cutout", "mixup"]
+"""
+
+
+def test_a_row_is_laid_over_its_file_and_over_the_row_it_extends(tmp_path: Path) -> None:
+    file = tmp_path / "r.toml"
+    file.write_text(ROWS)
+    plain, cutmix, dropout = (load_recipe(file, method=row) for row in (None, "cutmix", "cutmix-dropout"))
+    assert (plain.title, cutmix.title, dropout.title) == ("Mine, plain", "Mine, CutMix", "Mine, cutmix-dropout")
+    assert plain == load_recipe(file, method="none")
+    assert plain.method.name == "none"
+    assert dropout.method == cutmix.method
+    assert (cutmix.method.options["alpha"], dropout.network.options["dropout"]) == (0.5, 0.3)
+    assert load_recipe(file, method="cutout+mixup").method.parts == ("cutout", "mixup")
+    assert load_recipe(file, ["method.options.alpha=0.7"], method="cutmix").method.options["alpha"] == 0.7
+
+
+def test_a_method_without_a_row_has_its_default_options_and_a_notice(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text(ROWS)
+    for recipe in (tmp_path / "r.toml", "tiny-imagenet-resnet-10"):
+        with pytest.warns(
+            UserWarning, match=r"has no row 'mixup', so the paper has no result for it; the method's def"
+        ):
+            mixup = load_recipe(recipe, method="mixup")
+        assert mixup == load_recipe(recipe, ["method.name=mixup"])
+        assert mixup.title == ""
+
+
+def test_a_method_with_a_row_is_that_row_and_warns_of_nothing() -> None:
+    with warnings.catch_warnings(action="error"):
+        recipe = load_recipe("cifar100-wrn-28-10", method="saliencymix-dropout")
+    assert recipe == load_recipe("cifar100-wrn-28-10-saliencymix-dropout")
+    assert recipe.title == "CIFAR-100, WRN-28-10, SaliencyMix with dropout"
+
+
+def test_a_row_takes_no_other_method() -> None:
+    words = r"method must be left out for shapes-wrn-10-2-cutmix, a row of shapes-wrn-10-2, got 'mixup'"
+    with pytest.raises(ValueError, match=words):
+        load_recipe("shapes-wrn-10-2-cutmix", method="mixup")
+
+
+def test_a_file_extends_a_bundled_row(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('extends = "cifar100-wrn-28-10-saliencymix"\nseed = 3\n')
+    assert load_recipe(tmp_path / "mine.toml") == load_recipe("cifar100-wrn-28-10-saliencymix", seed=3)
 
 
 @pytest.mark.parametrize("change", ["data.name=cifar100", "network.name=wrn-16-2", "method.name=cutmix"])

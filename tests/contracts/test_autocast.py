@@ -1,7 +1,7 @@
-"""Under autocast every map, mask, weight and mixed image has the bits it has without; only the network runs in half.
+"""Under autocast every map, mask, weight and mixed image has the same bits as without; only the network runs in half.
 
-The reference is the same call with autocast off, on a network whose layers switch autocast on for themselves: both see
-the very same features.
+The reference is the same call with autocast off, on a network whose layers switch autocast on for themselves, so that
+both see the same features.
 """
 
 import importlib.util
@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from tests.contracts.test_batch_mixers import MIXERS, needs_scipy
 from tests.contracts.test_pure_functions import CALLS, leaves
+from tests.pairwise import all_pairs
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,9 +27,10 @@ from saligraft.saliency import SALIENCY_SOURCES
 K = 5
 needs_torchvision = pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="needs the extra lab")
 
-dtypes = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["fp16", "bf16"])
-# A loop's own autocast is around the whole step; Accelerate's is inside the model, so that only hooks run under it.
-places = pytest.mark.parametrize("place", ["around the step", "inside the model"])
+DTYPES = [pytest.param(torch.float16, id="fp16"), pytest.param(torch.bfloat16, id="bf16")]
+dtypes = pytest.mark.parametrize("dtype", DTYPES)
+# A loop's own autocast is around the step; Accelerate's is inside the model, so that only hooks run under it.
+PLACES = ["around the step", "inside the model"]
 
 
 class Under(nn.Module):
@@ -44,18 +46,18 @@ class Under(nn.Module):
 
 
 class Network(nn.Module):
-    """Two stages and a functional ReLU before the pooling; with `whole`, autocast is on between the layers too."""
+    """Two stages and a functional ReLU before the pooling; with `everywhere`, autocast is on between the layers too."""
 
-    def __init__(self, dtype: torch.dtype, whole: bool = False) -> None:
+    def __init__(self, dtype: torch.dtype, everywhere: bool = False) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.dtype, self.whole = dtype, whole
+        self.dtype, self.everywhere = dtype, everywhere
         self.stem = Under(dtype, nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
         self.body = Under(dtype, nn.Conv2d(8, 12, 3, stride=2, padding=1))
         self.head = Under(dtype, nn.Linear(12, K))
 
     def forward(self, images: Tensor) -> Tensor:
-        with torch.autocast("cpu", self.dtype) if self.whole else nullcontext():
+        with torch.autocast("cpu", self.dtype) if self.everywhere else nullcontext():
             return self.head(F.relu(self.body(self.stem(images))).mean(dim=(2, 3)))
 
 
@@ -68,26 +70,28 @@ def both_ways(dtype: torch.dtype, place: str, call: Callable[[Network], Any]) ->
     """The result with autocast off outside of the layers, and with it on at the place."""
     expected = call(Network(dtype))
     if place == "inside the model":
-        return expected, call(Network(dtype, whole=True))
+        return expected, call(Network(dtype, everywhere=True))
     with torch.autocast("cpu", dtype):
         return expected, call(Network(dtype))
 
 
 def assert_same_bits(result: Any, expected: Any) -> None:
-    for got, wanted in zip(leaves(result), leaves(expected), strict=True):
-        assert got.dtype == wanted.dtype
-        assert torch.equal(got, wanted)
+    for actual, wanted in zip(leaves(result), leaves(expected), strict=True):
+        assert actual.dtype == wanted.dtype
+        assert torch.equal(actual, wanted)
 
 
 def own_function(images: Tensor) -> Tensor:
-    """A user's own, whose network runs under whatever is on."""
+    """A user's function, whose network runs under the autocast around it."""
     return F.conv2d(images, torch.full((1, 3, 3, 3), 0.1), padding=1)[:, 0].abs()
 
 
-@dtypes
-@places
-@pytest.mark.parametrize("rows", [False, True], ids=["class indices", "rows"])
-@pytest.mark.parametrize("name", SALIENCY_SOURCES)
+@all_pairs(
+    name=SALIENCY_SOURCES,
+    rows=[pytest.param(False, id="class indices"), pytest.param(True, id="rows")],
+    place=PLACES,
+    dtype=DTYPES,
+)
 def test_every_source_gives_the_same_maps(name: str, rows: bool, place: str, dtype: torch.dtype) -> None:
     images, labels = make_batch()
     if rows:
@@ -105,7 +109,7 @@ def test_every_source_gives_the_same_maps(name: str, rows: bool, place: str, dty
     assert result[2].any()
 
 
-def test_a_function_of_ones_own_runs_under_autocast_and_its_map_is_widened() -> None:
+def test_a_users_function_runs_under_autocast_and_its_map_is_widened() -> None:
     images, labels = make_batch()
     source = sg.saliency_source(own_function, nn.Identity())
     with torch.autocast("cpu", torch.bfloat16):
@@ -143,16 +147,15 @@ STEPS: dict[str, Make] = {
 }
 
 
-@dtypes
-@places
-@pytest.mark.parametrize(
-    "make",
-    [
+@all_pairs(
+    make=[
         pytest.param(make, id=name, marks=[needs_scipy] * ("puzzle" in name) + [needs_torchvision] * ("augmix" in name))
         for name, make in STEPS.items()
     ],
+    place=PLACES,
+    dtype=DTYPES,
 )
-def test_every_step_mixes_alike(make: Make, place: str, dtype: torch.dtype) -> None:
+def test_every_step_gives_the_same_batch_and_loss(make: Make, place: str, dtype: torch.dtype) -> None:
     images, labels = make_batch()
 
     def call(model: Network) -> list[Tensor]:
@@ -204,17 +207,17 @@ Function, Arguments = Callable[..., Any], Callable[[int], tuple[Any, ...]]
 
 
 def arguments_in(dtype: torch.dtype, arguments: Arguments) -> list[Any]:
-    given = arguments(4)
-    return [part.to(dtype) if isinstance(part, Tensor) and part.is_floating_point() else part for part in given]
+    inputs = arguments(4)
+    return [part.to(dtype) if isinstance(part, Tensor) and part.is_floating_point() else part for part in inputs]
 
 
 @dtypes
 @pure_functions
 def test_every_pure_function_gives_the_same_bits(function: Function, arguments: Arguments, dtype: torch.dtype) -> None:
-    for given in (arguments_in(torch.float32, arguments), arguments_in(dtype, arguments)):
-        expected = function(*given)
+    for inputs in (arguments_in(torch.float32, arguments), arguments_in(dtype, arguments)):
+        expected = function(*inputs)
         with torch.autocast("cpu", dtype):
-            assert_same_bits(function(*given), expected)
+            assert_same_bits(function(*inputs), expected)
 
 
 @dtypes
@@ -228,7 +231,7 @@ def test_no_operation_that_autocast_knows_on_any_device_sees_half_precision(
     autocasts = [True]
 
     class Calls(TorchFunctionMode):
-        """Notes the state, which no operation can see from inside."""
+        """Records whether autocast is on, which no operation can see from inside."""
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             autocasts[0] = torch.is_autocast_enabled("cpu")
@@ -240,27 +243,27 @@ def test_no_operation_that_autocast_knows_on_any_device_sees_half_precision(
             assert not (autocasts[0] and half and any(known(func.name(), key) for key in keys)), func.name()
             return func(*args, **(kwargs or {}))
 
-    given = arguments_in(dtype, arguments)
+    inputs = arguments_in(dtype, arguments)
     with torch.autocast("cpu", dtype), Operations(), Calls():
-        function(*given)
+        function(*inputs)
 
 
 @pytest.mark.parametrize("name", [name for name in CALLS if name.endswith(("_map", "_saliency"))])
-def test_what_makes_a_map_compiles_whole_with_autocast_around_and_inside(name: str) -> None:
+def test_saliency_functions_compile_with_autocast_around_and_inside(name: str) -> None:
     function, arguments = CALLS[name]
 
-    def inside(*given: Any) -> Any:
+    def inside(*inputs: Any) -> Any:
         with torch.autocast("cpu", torch.bfloat16):
-            return function(*given)
+            return function(*inputs)
 
-    given = arguments(4)
+    inputs = arguments(4)
     torch._dynamo.reset()
     compiled, compiled_inside = (torch.compile(each, backend="eager", fullgraph=True) for each in (function, inside))
-    expected = compiled(*given)
-    torch.testing.assert_close(expected, function(*given))
+    expected = compiled(*inputs)
+    torch.testing.assert_close(expected, function(*inputs))
     with torch.autocast("cpu", torch.bfloat16):
-        assert_same_bits(compiled(*given), expected)  # not by the graph of the call before
-    assert_same_bits(compiled_inside(*given), expected)
+        assert_same_bits(compiled(*inputs), expected)  # not by the graph of the call before
+    assert_same_bits(compiled_inside(*inputs), expected)
 
 
 @dtypes

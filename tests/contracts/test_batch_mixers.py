@@ -1,4 +1,4 @@
-"""What every batch mixer must hold; a file that is added to methods/ is in its kind's suite by itself."""
+"""The contract of batch mixers; each one listed in METHODS is held to it."""
 
 import dataclasses
 import importlib.util
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.pairwise import all_pairs
 from torch import Tensor, nn
 
 import saligraft as sg
@@ -32,9 +33,9 @@ KINDS: dict[type, dict[str, Any]] = {
     FeatureMixer: FEATURE_MIXERS,
     StepStrategy: STEP_STRATEGIES,
 }
-# What members share, and what is made of members.
+# Modules that hold what methods share, or combine methods.
 NOT_METHODS = {"base", "kinds", "compose", "method_choice", "random_choice"}
-# Variants whose behaviour differs in kind; each method's plain form is added below from METHODS itself.
+# Variants whose behaviour differs in kind; each method's plain form is added from METHODS below.
 VARIANTS: dict[str, BatchMixer[Any]] = {
     "mixup per batch": sg.Mixup(per="batch"),
     "cutmix per batch": sg.CutMix(per="batch"),
@@ -50,13 +51,13 @@ VARIANTS: dict[str, BatchMixer[Any]] = {
     "puzzlemix far and fine": METHODS["puzzlemix"](transport_cost=0.01, transport_grid=8, grids=(3, 4)),
 }
 MIXERS = {**{name: method() for name, method in METHODS.items()}, **VARIANTS}
-# The solver of PuzzleMix is an extra: a bare installation must still be able to hold the others to this.
+# The solver of PuzzleMix is an extra: the others must be tested without it too.
 needs_scipy = pytest.mark.skipif(importlib.util.find_spec("scipy") is None, reason="needs the extra puzzle")
 
-mixers = pytest.mark.parametrize(
-    "method",
-    [pytest.param(m, id=name, marks=[needs_scipy] * hasattr(m, "solver")) for name, m in MIXERS.items()],
-)
+PARAMS = {name: pytest.param(m, id=name, marks=[needs_scipy] * hasattr(m, "solver")) for name, m in MIXERS.items()}
+mixers = pytest.mark.parametrize("method", PARAMS.values())
+# Variants check their input by the same code: the plain forms suffice, and a choice, which passes on parts of a batch.
+plain_mixers = pytest.mark.parametrize("method", [PARAMS[name] for name in (*METHODS, "choice per sample")])
 
 
 def make_labels(kind: str, batch: int, stream: torch.Generator) -> Tensor:
@@ -88,11 +89,13 @@ def test_every_file_of_the_folder_is_listed_in_one_kind() -> None:
 
 
 @mixers
-@pytest.mark.parametrize("labels", ["index", "probability", "multi-hot"])
-@pytest.mark.parametrize("batch", [1, 5])
-@pytest.mark.parametrize("size", [(16, 16), (33, 20)])
-@pytest.mark.parametrize("channels", [1, 3, 4])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@all_pairs(
+    labels=["index", "probability", "multi-hot"],
+    batch=[1, 5],
+    size=[(16, 16), (33, 20)],
+    channels=[1, 3, 4],
+    dtype=[torch.float32, torch.bfloat16],
+)
 def test_result(
     method: BatchMixer[Any], labels: str, batch: int, size: tuple[int, int], channels: int, dtype: torch.dtype
 ) -> None:
@@ -148,7 +151,7 @@ def test_probability_0_changes_nothing(method: BatchMixer[Any]) -> None:
     torch.testing.assert_close(mixed.targets(K), nn.functional.one_hot(labels, K).float())
 
 
-@mixers
+@plain_mixers
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -171,14 +174,14 @@ def test_probability_0_changes_nothing(method: BatchMixer[Any]) -> None:
         ({"saliency": -torch.ones(6, 8, 8)}, ValueError, "saliency must be >= 0, got -1"),
     ],
 )
-def test_bad_input_is_named(method: BatchMixer[Any], change: dict, error: type[Exception], message: str) -> None:
+def test_refuses_bad_input(method: BatchMixer[Any], change: dict, error: type[Exception], message: str) -> None:
     batch = dict(zip(("images", "labels", "saliency"), make_batch(), strict=True))
     with pytest.raises(error, match=message):
         method(**{**batch, **change})
 
 
 @mixers
-def test_bad_parameters_are_named(method: BatchMixer[Any]) -> None:
+def test_refuses_bad_parameters(method: BatchMixer[Any]) -> None:
     with pytest.raises(ValueError, match=r"probability must be in \[0, 1\], got 1.5"):
         dataclasses.replace(method, probability=1.5)
     with pytest.raises(ValueError, match="per must be one of 'sample', 'batch'; got 'pixel'"):

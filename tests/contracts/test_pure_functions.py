@@ -1,4 +1,4 @@
-"""Pure functions never look at a value (they run on meta tensors) and compile whole, all grids within two graphs."""
+"""Pure functions never look at a value (they run on meta tensors) and compile to at most two graphs for all grids."""
 
 import shutil
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def targets(batch: sg.MixedBatch) -> Tensor:
     return batch.targets(K)
 
 
-# Every pure function of the library with its arguments for a grid; tensors only, ints and MixedBatch aside.
+# Every pure function of the library with its arguments for a grid.
 CALLS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]] = {
     "feature_saliency": (sg.feature_saliency, lambda grid: (torch.randn(B, 6, grid, grid),)),
     "class_activation_map": (
@@ -151,7 +151,7 @@ def test_runs_on_meta_tensors(function: Callable[..., Any], arguments: Callable[
 
 
 @pure_functions
-def test_compiles_whole_and_all_grids_within_two_graphs(
+def test_compiles_to_at_most_two_graphs_for_all_grids(
     function: Callable[..., Any], arguments: Callable[[int], tuple[Any, ...]]
 ) -> None:
     graphs = []
@@ -163,8 +163,8 @@ def test_compiles_whole_and_all_grids_within_two_graphs(
     torch._dynamo.reset()
     compiled = torch.compile(function, backend=counting, fullgraph=True)
     for grid in GRIDS:
-        given = arguments(grid)
-        for expected, result in zip(leaves(function(*given)), leaves(compiled(*given)), strict=True):
+        inputs = arguments(grid)
+        for expected, result in zip(leaves(function(*inputs)), leaves(compiled(*inputs)), strict=True):
             torch.testing.assert_close(result, expected)
     assert len(graphs) <= 2
 
@@ -177,11 +177,11 @@ def test_compiles_whole_and_all_grids_within_two_graphs(
         pytest.param("inductor", marks=pytest.mark.skipif(not shutil.which("g++"), reason="no C++ compiler")),
     ],
 )
-def test_the_whole_graft_compiles(backend: str) -> None:
+def test_compiled_graft_equals_the_plain_one(backend: str) -> None:
     function, arguments = CALLS["graft_salient_regions"]
     torch._dynamo.reset()
     compiled = torch.compile(function, backend=backend, fullgraph=True)
     for grid in (8, 4):
-        given = arguments(grid)
-        for expected, result in zip(function(*given), compiled(*given), strict=True):
+        inputs = arguments(grid)
+        for expected, result in zip(function(*inputs), compiled(*inputs), strict=True):
             torch.testing.assert_close(result, expected)

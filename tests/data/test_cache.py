@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,9 +79,18 @@ def _flip_a_bit(content: bytes, place: int) -> bytes:
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
+def _with_shape(content: bytes, sizes: list[int]) -> bytes:
+    """Another shape under a checksum that fits it."""
+    header, samples = json.loads(content[:HEADER_BYTES]), content[HEADER_BYTES:]
+    header |= {"shape": sizes, "crc32": zlib.crc32(json.dumps(sizes).encode(), zlib.crc32(samples))}
+    return json.dumps(header).encode().ljust(HEADER_BYTES - 1) + b"\n" + samples
+
+
 @pytest.mark.parametrize(
     "damage",
     [
+        lambda content: _with_shape(content, [-23, -3, 5, 4]),
+        lambda content: _with_shape(content, [24, 3, 5, 4]),
         lambda _: b"",
         lambda content: content[:100],
         lambda content: content[:-1],

@@ -1,5 +1,9 @@
-"""The demo's order, budget and numbers, with the training replaced by a clock that the test winds."""
+"""The demo's order, budget, numbers, workers and bars, with the training replaced by a clock that the test sets."""
 
+import io
+import multiprocessing
+import os
+import time
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +11,22 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from rich.console import Console
 
 from saligraft.experiments import demo
-from saligraft.experiments.demo import ARMS, EQUAL_TIME, GRAFTING, ORDER, PLAIN, DemoSettings, Workers, demo_recipe
+from saligraft.experiments.demo import (
+    ARMS,
+    EQUAL_TIME,
+    GRAFTING,
+    ORDER,
+    PLAIN,
+    DemoSettings,
+    demo_recipe,
+    progress_bars,
+    single_threaded_workers,
+    update_bars,
+    worker_count,
+)
 from saligraft.experiments.demo_page import result_table
 from saligraft.training import EpochMetrics, EpochTiming
 from saligraft.training.run_folder import RunFolder
@@ -35,7 +52,8 @@ def clock(monkeypatch: pytest.MonkeyPatch):
         return SimpleNamespace(
             summary={"top1_error": {"best": min(errors), "last10_mean": 40.0 + seed, "final": errors[-1]}},
             metrics=tuple(EpochMetrics(e + 1, 0.1, 1.0, 1.0, error, 5.0) for e, error in enumerate(errors)),
-            timing=tuple(EpochTiming(e + 1, 2 * taken, 500 / taken, 1.0, taken) for e, taken in enumerate(seconds)),
+            timing=tuple(EpochTiming(e + 1, 2 * spent, 500 / spent, 1.0, spent) for e, spent in enumerate(seconds)),
+            folder=None,
         )
 
     monkeypatch.setattr(demo, "train", train)
@@ -53,11 +71,8 @@ class Inline(Executor):
         return future
 
 
-ONE = Workers(pool=Inline(), count=1)
-
-
 def run_demo(out: Path, settings: DemoSettings | None = None, **options):
-    return demo.run_demo(out, settings, **{"say": lambda _: None, "workers": ONE, **options})
+    return demo.run_demo(out, settings, **{"say": lambda _: None, "pool": Inline(), **options})
 
 
 def test_all_methods_of_a_seed_end_before_the_next_seed(tmp_path: Path, clock) -> None:
@@ -65,7 +80,7 @@ def test_all_methods_of_a_seed_end_before_the_next_seed(tmp_path: Path, clock) -
     assert clock[:6] == [(method, seed, 2) for seed in (0, 1) for method in ORDER]
     assert [(run.arm, run.seed) for run in runs.runs[:6]] == [(method, seed) for method in ARMS for seed in (0, 1)]
     assert runs.seeds_run == 2
-    assert runs.why == "as asked for"
+    assert runs.why == "as requested"
 
 
 def test_a_seed_that_would_not_fit_is_not_started(tmp_path: Path, clock) -> None:
@@ -73,7 +88,7 @@ def test_a_seed_that_would_not_fit_is_not_started(tmp_path: Path, clock) -> None
     runs = run_demo(tmp_path, DemoSettings(seeds=3, epochs=2, minutes=3))
     assert runs.seeds_run == 2
     assert {seed for _, seed, _ in clock} == {0, 1}
-    assert "3 asked for; a seed takes 82 s" in runs.why
+    assert "3 requested; a seed takes 82 s" in runs.why
 
 
 def test_one_busy_minute_does_not_count_for_good(tmp_path: Path, clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +113,7 @@ def test_the_first_seed_always_ends(tmp_path: Path, clock) -> None:
     assert runs.seeds_run == 1
 
 
-def test_a_slow_machine_is_told_of_after_the_first_run(tmp_path: Path, clock) -> None:
+def test_a_slow_machine_is_reported_after_the_first_run(tmp_path: Path, clock) -> None:
     said: list[str] = []
     run_demo(tmp_path / "slow", DemoSettings(seeds=1, epochs=8, minutes=1), say=said.append)
     run_demo(tmp_path / "quick", DemoSettings(seeds=1, epochs=8, minutes=60), say=said.append)
@@ -109,7 +124,7 @@ def test_a_slow_machine_is_told_of_after_the_first_run(tmp_path: Path, clock) ->
     assert "--epochs 4" in warnings[0]
 
 
-def test_the_start_of_every_training_is_told_before_it_runs(tmp_path: Path, clock) -> None:
+def test_the_start_of_every_training_is_reported_before_it_runs(tmp_path: Path, clock) -> None:
     said: list[tuple[int, str]] = []
     run_demo(tmp_path, DemoSettings(seeds=1, epochs=2), say=lambda line: said.append((len(clock), line)))
     assert (1, "seed 0 · Plain training: started, 2 epochs") in said
@@ -142,7 +157,7 @@ def test_the_table_says_what_was_measured(tmp_path: Path, clock) -> None:
     assert rows["Saliency Grafting"]["Images/s"] == "50"
     assert rows["Saliency Grafting"]["Cost"] == "2.00×"
     assert rows["Plain, equal time"]["Epochs"] == "4"
-    assert "2 seeds (as asked for)" in table.notes[0]
+    assert "2 seeds (as requested)" in table.notes[0]
     assert (3, 1) in table.best  # four epochs reached the lowest error
 
 
@@ -157,7 +172,7 @@ def test_arms_differ_in_the_method_alone() -> None:
     assert tables[PLAIN] == tables["cutmix"] == tables[GRAFTING]
 
 
-def test_an_earlier_demo_is_kept_unless_told_otherwise(tmp_path: Path, clock) -> None:
+def test_an_earlier_demo_is_kept_unless_overwritten(tmp_path: Path, clock) -> None:
     settings = DemoSettings(seeds=1, epochs=1, minutes=0.1)
     run_demo(tmp_path, settings)
     (tmp_path / "report.html").write_text("")
@@ -185,9 +200,16 @@ def test_runs_of_an_earlier_demo_with_more_seeds_are_removed(tmp_path: Path, clo
     assert {folder.name for folder in tmp_path.glob("*/*")} == {"seed-0"}
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("title", ["Mine", "Demo: mine"])
-@pytest.mark.parametrize("name", ["recipe.toml", "none/data.csv", "none/seed-0/recipe.toml"])
+@pytest.mark.parametrize(
+    ("name", "title", "overwrite"),
+    [
+        ("recipe.toml", "Demo: mine", True),
+        ("none/data.csv", "Mine", False),
+        ("none/seed-0/recipe.toml", "Mine", True),
+        ("none/seed-0/recipe.toml", "Demo: mine", False),
+        ("none/seed-0/recipe.toml", "Demo: mine", True),
+    ],
+)
 def test_a_folder_of_something_else_is_refused(tmp_path: Path, clock, name: str, title: str, overwrite: bool) -> None:
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(f'title = "{title}"')
@@ -215,3 +237,44 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 def test_wrong_settings_are_named(wrong: dict) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         DemoSettings(**wrong)
+
+
+def test_there_is_a_worker_for_each_available_core() -> None:
+    assert 1 <= worker_count() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.slow
+def test_workers_have_one_thread_and_end_with_the_block() -> None:
+    before = set(multiprocessing.active_children())
+    with single_threaded_workers(1) as pool:
+        assert pool.submit(torch.get_num_threads).result() == 1
+        assert pool.submit(os.getpid).result() != os.getpid()
+    assert set(multiprocessing.active_children()) == before
+
+
+@pytest.mark.slow
+def test_an_interruption_ends_a_training_at_once() -> None:
+    before = set(multiprocessing.active_children())
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), single_threaded_workers(1) as pool:  # noqa: PT012
+        assert pool.submit(os.getpid).result()
+        pool.submit(time.sleep, 600)
+        raise KeyboardInterrupt
+    while set(multiprocessing.active_children()) != before:
+        assert time.monotonic() - began < 60
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_bar_counts_the_epochs_written_so_far_on_terminals_only(tmp_path: Path, terminal: bool) -> None:
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
+    with progress_bars(console) as progress:
+        bars = {tmp_path: progress.add_task("seed 0", total=18)}
+        update_bars(progress, bars)
+        assert progress.tasks[0].completed == 0
+        (tmp_path / "metrics.jsonl").write_text("{}\n{}\n{}\n")
+        update_bars(progress, bars)
+        assert progress.tasks[0].completed == 3
+        progress.refresh()
+    assert ("epoch 3/18" in console.file.getvalue()) == terminal
+    assert bool(console.file.getvalue().strip()) == terminal

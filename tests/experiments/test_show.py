@@ -1,20 +1,25 @@
-"""Lenses and image files."""
+"""Lenses, image files and the gallery's files."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
+from tests.reports.pages import assert_self_contained
 
 from saligraft.data import load
 from saligraft.experiments.show import (
+    ROWS,
+    Scene,
     choose,
     draw_gallery,
     network_of_run,
     read_images,
     untrained_network,
+    write_gallery,
 )
-from saligraft.methods import CutMix, SaliencyGrafting
+from saligraft.methods import CutMix, Mixup, SaliencyGrafting
 from saligraft.training import SilentReporter, make_recipe, train
 
 
@@ -85,7 +90,7 @@ def test_the_network_of_a_run_is_the_one_that_was_trained(tmp_path: Path) -> Non
     images = load("shapes", split="test", per_class=1).images.float() / 255
     with torch.no_grad():
         normal = (images - 0.5) / 0.25
-        assert torch.equal(lens.network.eval()(normal), result.network(normal))
+        assert torch.equal(lens.network(normal), result.network(normal))
     assert lens.size == (32, 32)
     assert "1 epochs on shapes" in lens.describe()
     large = torch.nn.functional.interpolate(images, (64, 64))
@@ -97,22 +102,36 @@ def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
         network_of_run(tmp_path)
 
 
-def test_looking_changes_neither_mode_nor_statistics_nor_random_state() -> None:
+def test_a_gallery_changes_neither_mode_nor_statistics_nor_random_state() -> None:
     data = load("shapes", split="test", per_class=1)
     state = torch.get_rng_state()
     lens = untrained_network("wrn-10-1", data, seed=1)
     assert torch.equal(torch.get_rng_state(), state)
-    lens.network.train()
     before = {name: value.clone() for name, value in lens.network.state_dict().items()}
     rows = draw_gallery(SaliencyGrafting(), lens, data, count=2, seed=0)
     assert len(rows) == 2
     assert rows[0].source_saliency is not None
-    assert lens.network.training
+    assert not lens.network.training
     assert all(torch.equal(before[name], value) for name, value in lens.network.state_dict().items())
     assert "untrained" in lens.describe()
 
 
-def test_a_method_without_saliency_is_given_none() -> None:
+def test_a_method_without_saliency_gets_none() -> None:
     data = load("shapes", split="test", per_class=1)
     rows = draw_gallery(CutMix(), untrained_network("wrn-10-1", data, seed=1), data, count=1, seed=0)
     assert rows[0].source_saliency is None
+
+
+def test_the_gallery_has_six_pairs_by_default_and_names_the_network(tmp_path: Path) -> None:
+    pool = choose(load("shapes", split="test", per_class=2), 20, seed=0)
+    scene = Scene(pool=pool, lens=untrained_network("wrn-10-1", pool, seed=0), out=tmp_path, rows=None, seed=0)
+    picture, html = write_gallery(scene, "saliency-grafting", SaliencyGrafting())
+    with Image.open(picture) as shown:
+        shown.load()
+    page = assert_self_contained(html.read_text(encoding="utf-8"))
+    assert len(page.named("article")) == ROWS
+    for words in (f"The saliency is that of {scene.lens.describe()}", "in five steps", "used for training"):
+        assert words in page.text
+    write_gallery(replace(scene, rows=1), "mixup", Mixup())
+    other = html.read_text(encoding="utf-8")
+    assert not [words for words in ("The saliency is that of", "in five steps", "used for training") if words in other]

@@ -1,18 +1,30 @@
 """Every method on the same pairs."""
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.reports.pages import assert_self_contained
 from torch import Tensor
 
 from saligraft.data import ImageData, load
-from saligraft.experiments.show import Lens, choose, untrained_network
-from saligraft.experiments.show_methods import TOP_K, choose_pairs, chosen_methods, compare, method_names, purposes
+from saligraft.experiments.show import Lens, Scene, choose, untrained_network
+from saligraft.experiments.show_methods import (
+    PAIRS,
+    TOP_K,
+    choose_pairs,
+    chosen_methods,
+    compare,
+    method_names,
+    purposes,
+    write_comparison,
+)
 from saligraft.methods import FEATURE_MIXERS, IMAGE_TRANSFORMS, METHODS, STEP_STRATEGIES
 from saligraft.reports import tiles
-from saligraft.reports.comparison import ComparedPair, MethodSamples
+from saligraft.reports.gallery import ComparedPair, MethodSamples
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +73,11 @@ def test_methods_that_draw_nothing_but_partners_give_the_same_whatever_the_seed(
         assert np.array_equal(one.samples[0].picture, other.samples[0].picture)
 
 
-def test_a_method_shows_the_same_whichever_others_stand_beside_it(pairs: list[ComparedPair], pool, lens) -> None:
+def test_a_method_shows_the_same_whichever_others_are_shown(pairs: list[ComparedPair], pool, lens) -> None:
     alone = compare(("cutmix",), lens, pool, count=2, seed=0)
-    for pair, whole in zip(alone, pairs, strict=True):
-        assert np.array_equal(pair.source, whole.source)
-        for one, other in zip(pair.methods[0].samples, by_name(whole)["cutmix"].samples, strict=True):
+    for pair, complete in zip(alone, pairs, strict=True):
+        assert np.array_equal(pair.source, complete.source)
+        for one, other in zip(pair.methods[0].samples, by_name(complete)["cutmix"].samples, strict=True):
             assert np.array_equal(one.picture, other.picture)
 
 
@@ -88,15 +100,15 @@ def test_pasting_methods_show_only_pixels_of_the_pair(pairs: list[ComparedPair])
                 assert (line | from_source | from_destination).all(), name
 
 
-def test_labels_in_words_follow_the_weights(pairs: list[ComparedPair]) -> None:
+def test_labels_follow_the_weights(pairs: list[ComparedPair]) -> None:
     for pair in pairs:
         for method in pair.methods:
             for sample in method.samples:
-                words = pair.in_words(sample)
-                assert sum(int(text.split()[-2]) for _, text in words) == 100
-                assert words[0][1].startswith(pair.source_class)
+                shares = pair.shares(sample)
+                assert sum(share.percent for share in shares) == 100
+                assert shares[0].name == pair.source_class
         alone = (*by_name(pair)["cutout"].samples, *by_name(pair)["augmix"].samples)
-        assert all(pair.in_words(sample) == [("source", f"{pair.source_class} 100 %")] for sample in alone)
+        assert all(pair.shares(sample) == [("source", pair.source_class, 1.0, 100)] for sample in alone)
 
 
 def test_manifold_mixup_says_at_which_layer(pairs: list[ComparedPair]) -> None:
@@ -167,3 +179,18 @@ def test_every_method_is_described_in_words() -> None:
     words = purposes(method_names())
     assert len(words) == len(method_names())
     assert all(len(text) > 20 and text[0].isupper() for text in words.values())
+
+
+def test_a_comparison_has_four_pairs_by_default_and_optionally_a_picture_per_method(
+    pool: ImageData, lens: Lens, tmp_path: Path
+) -> None:
+    scene = Scene(pool=pool, lens=lens, out=tmp_path, rows=None, seed=0)
+    written = write_comparison(scene, "mixup, cutmix", tmp_path / "cards")
+    names = [path.relative_to(tmp_path).as_posix() for path in written]
+    assert names[:2] == ["methods.png", "methods.html"]
+    assert set(names[2:]) == {"cards/mixup.png", "cards/cutmix.png"}
+    page = assert_self_contained(written[1].read_text(encoding="utf-8"))
+    assert len(page.with_class("compared")) == PAIRS
+    assert "unknown to the network" not in page.text
+    other_classes = replace(scene, lens=replace(lens, classes=("cat", "dog")), rows=1)
+    assert "unknown to the network" in write_comparison(other_classes, "mixup")[1].read_text(encoding="utf-8")

@@ -61,7 +61,9 @@ def link(path: Path) -> None:
     path.symlink_to(path.with_name("mine"))
 
 
-@pytest.mark.parametrize("place", [link, Path.mkdir, os.mkfifo, lambda path: path.write_text("mine")])
+@pytest.mark.parametrize(
+    "place", [link, Path.mkdir, os.mkfifo, lambda path: path.write_text("mine"), lambda path: path.write_text("1" * 30)]
+)
 def test_what_is_no_lock_is_refused_and_left_alone(place: Callable[[Path], object], tmp_path: Path) -> None:
     """Through a link, a file elsewhere would be emptied and given a process id."""
     place(tmp_path / ".lock")

@@ -1,12 +1,15 @@
 """AugMix: convex blends of chains of operations, and the Jensen-Shannon divergence of three answers."""
 
+import dataclasses
 import math
 import sys
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.pairwise import all_pairs
 from torch import Tensor, nn
 
 pytest.importorskip("torchvision", reason="AugMix's operations are torchvision's, an extra")
@@ -121,6 +124,8 @@ def test_loss_is_that_of_the_clean_view_and_the_consistency() -> None:
         ({"consistency": -1}, ValueError, "consistency must be a finite number >= 0, got -1"),
         ({"std": (1, 1)}, ValueError, r"std must have 3 entries \(red, green, blue\), got 2"),
         ({"std": (1, 1, 0)}, ValueError, "each of std must be a finite number > 0, got 0"),
+        ({"probability": 1.5}, ValueError, r"probability must be in \[0, 1\], got 1.5"),
+        ({"per": "pixel"}, ValueError, "per must be one of 'sample', 'batch'; got 'pixel'"),
     ],
 )
 def test_refuses_bad_parameters(change: dict, error: type[Exception], message: str) -> None:
@@ -141,3 +146,107 @@ def test_a_tiny_alpha_gives_whole_weights(alpha: float, generator: torch.Generat
     # Towards 0 all weight falls on one chain, each as often, and the blend is one or the other.
     assert drawn.chain_weight.mean(dim=0).tolist() == pytest.approx([1 / 3] * 3, abs=0.08)
     assert float(drawn.blend.mean()) == pytest.approx(0.5, abs=0.08)
+
+
+K = 5
+VARIANTS = {
+    "plain": AugMix(),
+    "per batch": AugMix(per="batch"),
+    "half the time": AugMix(probability=0.5, severity=8, width=2, depth=1),
+    "of normalised images": AugMix(normalized=True, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25)),
+}
+METHODS = [pytest.param(method, id=name) for name, method in VARIANTS.items()]
+variants = pytest.mark.parametrize("method", METHODS)
+
+
+def any_batch(
+    method: AugMix, size: int = 6, shape: tuple[int, int] = (16, 16), labels: str = "index"
+) -> tuple[Tensor, Tensor]:
+    """Images in the method's domain: [0, 1], or what normalising that gives."""
+    stream = torch.Generator().manual_seed(0)
+    images = torch.rand(size, 3, *shape, generator=stream)
+    if method.normalized:
+        images = (images - torch.tensor(method.mean)[:, None, None]) / torch.tensor(method.std)[:, None, None]
+    if labels == "index":
+        return images, torch.randint(K, (size,), generator=stream)
+    rows = torch.rand(size, K, generator=stream)
+    return images, rows.softmax(dim=1) if labels == "probability" else (rows > 0.5).long()
+
+
+@all_pairs(
+    method=METHODS,
+    labels=["index", "probability", "multi-hot"],
+    size=[1, 5],
+    shape=[(16, 16), (33, 20)],
+    dtype=[torch.float32, torch.bfloat16],
+)
+def test_any_batch(method: AugMix, labels: str, size: int, shape: tuple[int, int], dtype: torch.dtype) -> None:
+    images, truth = any_batch(method, size, shape, labels)
+    images = images.to(dtype)
+    views = method.views(images, generator=torch.Generator().manual_seed(1))
+    assert len(views) == 3
+    for view in views:
+        assert view.shape == images.shape
+        assert view.dtype == dtype
+        assert view.isfinite().all()
+    assert torch.equal(views[0], method.prepare(images))
+
+    logits = [torch.randn(size, K, requires_grad=True) for _ in views]
+    criterion = sg.mixed_binary_cross_entropy if labels == "multi-hot" else sg.mixed_cross_entropy
+    loss = method.loss(logits, sg.MixedBatch.unmixed(images, truth), criterion)
+    assert loss.shape == ()
+    loss.backward()
+    assert all(one.grad.isfinite().all() and one.grad.abs().sum() > 0 for one in logits)
+
+
+@variants
+def test_seeds_decide_inputs_stay_and_probability_0_changes_nothing(method: AugMix) -> None:
+    images, _ = any_batch(method, 16)
+    before = images.clone()
+    first, again, other = (method.views(images, generator=torch.Generator().manual_seed(seed)) for seed in (3, 3, 4))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[1], other[1])
+    assert torch.equal(images, before)
+    for view in dataclasses.replace(method, probability=0.0).views(images):
+        torch.testing.assert_close(view, method.prepare(images), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("images", "error", "message"),
+    [
+        (torch.rand(6, 3, 16), ValueError, r"images must have shape \(B, C, H, W\), got \(6, 3, 16\)"),
+        (torch.ones(6, 3, 16, 16, dtype=torch.uint8), TypeError, "images must be floating point"),
+        (torch.rand(0, 3, 16, 16), ValueError, "images must not be empty"),
+        (torch.rand(6, 1, 16, 16), ValueError, r"images must have 3 channels \(RGB\) for AugMix, got 1"),
+        (torch.rand(6, 4, 16, 16), ValueError, r"images must have 3 channels \(RGB\) for AugMix, got 4"),
+        (torch.rand(6, 3, 16, 16) * 9, ValueError, r"images must lie in \[0, 1\] for AugMix, .*got .* to "),
+        (torch.full((6, 3, 16, 16), torch.nan), ValueError, r"images must lie in \[0, 1\] for AugMix, .*got nan"),
+    ],
+)
+def test_refuses_bad_input(images: Any, error: type[Exception], message: str) -> None:
+    for method in (VARIANTS["plain"], VARIANTS["of normalised images"]):
+        for call in (method.views, method.prepare):
+            with pytest.raises(error, match=message):
+                call(images)
+
+
+def test_refuses_a_bad_generator() -> None:
+    with pytest.raises(TypeError, match=r"generator must be a torch\.Generator or None, got int"):
+        AugMix().views(pictures(), generator=5)
+
+
+@variants
+def test_two_training_steps_lower_the_loss(method: AugMix) -> None:
+    torch.manual_seed(0)
+    images, labels = any_batch(method, 16)
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, K))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses = []
+    for _ in range(3):
+        generator = torch.Generator().manual_seed(0)  # the same draws, so that the losses compare
+        loss = sg.training_step(model, method, generator=generator)(images, labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[2] < losses[1] < losses[0]

@@ -1,9 +1,15 @@
-"""Reading a page as a browser would, for tests."""
+"""Reading a page as a browser does, and pairs to draw, for tests."""
 
 from html.parser import HTMLParser
+from typing import Any
 
-LOADING = {"src", "href", "srcset", "data", "action", "poster", "background"}
-VOID = {"meta", "link", "img", "br", "line", "circle", "polyline", "polygon"}
+import numpy as np
+
+from saligraft.reports.gallery import ComparedPair, MethodSamples, Sample
+from saligraft.reports.page import environment
+
+LOADING = {"src", "href", "xlink:href", "srcset", "data", "action", "poster", "background"}
+VOID = {"meta", "link", "img", "br"}
 
 
 class Page(HTMLParser):
@@ -20,8 +26,7 @@ class Page(HTMLParser):
         assert not self.open, f"tags left open: {self.open}"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, {name: value or "" for name, value in attrs}))
-        self.addresses += [value or "" for name, value in attrs if name in LOADING]
+        self.handle_startendtag(tag, attrs)
         if tag not in VOID:
             self.open.append(tag)
 
@@ -40,15 +45,41 @@ class Page(HTMLParser):
     def text(self) -> str:
         return " ".join(" ".join(self.words).split())
 
+    def named(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
     def with_class(self, name: str) -> list[dict[str, str]]:
         return [attributes for _, attributes in self.tags if name in attributes.get("class", "").split()]
 
 
 def assert_self_contained(html: str) -> Page:
-    """No address leaves the file: every one is `data:`, and neither style nor script loads anything."""
+    """No address leaves the file: every one is `data:` or `#`, and neither style nor script loads anything."""
     page = Page(html)
-    assert all(address.startswith("data:") for address in page.addresses)
+    assert all(address.startswith(("data:", "#")) for address in page.addresses)
     assert not {"script", "iframe", "object", "embed"} & {tag for tag, _ in page.tags}
     assert "@import" not in html
-    assert "url(" not in html
+    assert "url(" not in html.replace("url(#", "")
     return page
+
+
+def part(macro: str, *values: Any) -> str:
+    """One part of a page by itself."""
+    module: Any = environment().get_template("parts.html").module
+    return str(getattr(module, macro)(*values))
+
+
+def compared_pair(seed: int = 0) -> ComparedPair:
+    """A pair of noise with three methods: one that mixes, one that does not, one that is missing."""
+    stream = np.random.default_rng(seed)
+
+    def picture() -> np.ndarray:
+        return stream.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+
+    samples = tuple(Sample(picture=picture(), source_weight=share, detail="area 9 %") for share in (0.124, 0.625, 1.0))
+    mixing = MethodSamples(name="sg", title="Grafts <i>", note="n & m", samples=samples, maps=(picture(), picture()))
+    alone = MethodSamples(name="co", title="Alone", note="", samples=(Sample(picture=picture(), source_weight=None),))
+    missing = MethodSamples(name="pm", title="Missing", note="", missing="needs <scipy>")
+    return ComparedPair(
+        source=picture(), destination=picture(), source_class="star <b>", destination_class="ring",
+        methods=(mixing, alone, missing),
+    )  # fmt: skip

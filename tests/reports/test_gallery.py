@@ -1,14 +1,24 @@
-"""The gallery: rows from real methods, their labels in words, their HTML."""
+"""The gallery: rows from real methods, their labels and their HTML; compared pairs; strips of classes."""
 
-import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
-from tests.reports.pages import Page
+from tests.reports.pages import Page, compared_pair, part
 
+from saligraft.data import load
 from saligraft.grafting import pixel_area
 from saligraft.methods import CutMix, Mixup, SaliencyGrafting
-from saligraft.reports.gallery import GalleryRow, Label, draw_rows, gallery_html, most_telling, panels, rows_of_batch
+from saligraft.reports.gallery import (
+    GalleryRow,
+    Label,
+    class_strips,
+    draw_rows,
+    label_shares,
+    most_balanced,
+    rows_of_batch,
+)
 
 CLASSES = ("star", "ring", "cross <b>")
 
@@ -62,37 +72,41 @@ def test_drawn_cells_lie_within_the_salient_ones(batch, generator) -> None:
         assert not (row.mask.bool() & ~row.salient).any()
 
 
-def test_words_round_to_a_hundred_and_bars_show_the_weight() -> None:
+@pytest.mark.parametrize(
+    ("weight", "percent"), [(0.624, [62, 38]), (0.125, [12, 88]), (1.0, [100, 0]), (0.0, [0, 100]), (None, [100])]
+)
+def test_shares_are_rounded_to_a_sum_of_100(weight: float | None, percent: list[int]) -> None:
+    shares = label_shares("star", "ring", weight)
+    assert [share.percent for share in shares] == percent
+    assert sum(share.weight for share in shares) == 1
+    assert [(share.kind, share.name) for share in shares] == [("source", "star"), ("destination", "ring")][
+        : len(shares)
+    ]
+
+
+def test_one_class_on_both_sides_has_the_full_share() -> None:
+    assert label_shares("star", "star", 0.3) == [("source", "star", 1.0, 100)]
+
+
+def test_bars_and_spoken_labels_show_the_weight() -> None:
     black = torch.zeros(3, 8, 8)
-    label = Label(name="by area", source_weight=0.624, used=True)
     row = GalleryRow(
         source=black, destination=black, mixed=black, mask=torch.ones(1, 1),
-        source_class="star", destination_class="ring", labels=(label,),
+        source_class="star", destination_class="ring", labels=(Label("by area", 0.624, used=True),),
     )  # fmt: skip
-    assert row.in_words(label) == "star 62 % · ring 38 %"
-    html = gallery_html([row])
+    html = part("gallery", [row])
     assert "width:62.4%" in html
     assert 'aria-label="star 62 % · ring 38 %"' in html
 
 
-@pytest.mark.parametrize("name", ["a · b", "· ", "62 %", "<i>&", "$\\foo$", "new\nline", ""])
-def test_any_class_name_is_shown_whole(name: str) -> None:
+@pytest.mark.parametrize("name", ["a · b", "62 %", "<i>&", "new\nline"])
+def test_any_class_name_is_shown_completely(name: str) -> None:
     rows = draw_rows(CutMix(), torch.rand(4, 3, 16, 16), torch.arange(4) % 2, (name, "ring"), count=2)
-    texts = Page(gallery_html(rows)).words
+    texts = Page(part("gallery", rows)).words
     for row in rows:
         share = round(100 * row.labels[0].source_weight)
         for words in (f"{row.source_class}\u00a0{share}\u00a0%", f"{row.destination_class}\u00a0{100 - share}\u00a0%"):
             assert words in texts
-
-
-def test_one_class_on_both_sides_is_whole() -> None:
-    black = torch.zeros(3, 8, 8)
-    label = Label(name="by area", source_weight=0.3, used=True)
-    row = GalleryRow(
-        source=black, destination=black, mixed=black, mask=torch.ones(1, 1),
-        source_class="star", destination_class="star", labels=(label,),
-    )  # fmt: skip
-    assert row.in_words(label) == "star 100 %"
 
 
 @pytest.mark.parametrize(
@@ -110,23 +124,21 @@ def test_every_method_draws_its_panels(batch, method, titles) -> None:
     images, labels, saliency = batch
     maps = saliency if method.needs_saliency else None
     rows = draw_rows(method, images, labels, CLASSES, saliency=maps, count=3)
-    assert [panel.title for panel in panels(rows[0])] == titles
-    page = Page(gallery_html(rows))
-    assert len([tag for tag, _ in page.tags if tag == "article"]) == 3
-    assert len([tag for tag, _ in page.tags if tag == "img"]) == 3 * len(titles)
+    assert [panel.title for panel in rows[0].panels()] == titles
+    page = Page(part("gallery", rows))
+    assert len(page.named("article")) == 3
+    assert len(page.named("img")) == 3 * len(titles)
     for row in rows:
         for label in row.labels:
-            source, destination = re.findall(r"(\d+) %", row.in_words(label))
-            assert int(source) + int(destination) == 100
-            assert int(source) == pytest.approx(100 * label.source_weight, abs=0.5001)
-            assert all(part in page.text for part in row.in_words(label).split(" · "))
+            assert row.shares(label)[0].percent == pytest.approx(100 * label.source_weight, abs=0.5001)
+            assert all(f"{share.name} {share.percent} %" in page.text for share in row.shares(label))
 
 
-def test_the_most_telling_row_weighs_both_classes_alike(batch) -> None:
+def test_the_most_balanced_row_has_weights_nearest_to_one_half(batch) -> None:
     images, labels, saliency = batch
     rows = draw_rows(SaliencyGrafting(), images, labels, CLASSES, saliency=saliency, count=5)
     distances = [abs(row.labels[1].source_weight - 0.5) for row in rows]
-    assert most_telling(rows) is rows[distances.index(min(distances))]
+    assert most_balanced(rows) is rows[distances.index(min(distances))]
 
 
 def test_top_k_selection_has_no_salient_panel(batch, generator) -> None:
@@ -135,7 +147,7 @@ def test_top_k_selection_has_no_salient_panel(batch, generator) -> None:
     mixed = method(images, labels, saliency, generator=generator)
     rows = rows_of_batch(method, images, CLASSES, mixed, saliency)
     assert rows[0].salient is None
-    assert "Salient S″" not in [panel.title for panel in panels(rows[0])]
+    assert "Salient S″" not in [panel.title for panel in rows[0].panels()]
 
 
 def test_rows_mix_two_classes_and_repeat_with_the_seed(batch) -> None:
@@ -151,7 +163,7 @@ def test_rows_mix_two_classes_and_repeat_with_the_seed(batch) -> None:
 
 def test_a_single_image_still_gives_rows() -> None:
     rows = draw_rows(CutMix(), torch.rand(1, 3, 16, 16), torch.tensor([0]), ("star",), count=2)
-    assert [row.in_words(row.labels[0]) for row in rows] == ["star 100 %"] * 2
+    assert [row.shares(row.labels[0])[0].percent for row in rows] == [100] * 2
 
 
 def test_wrong_counts_and_foreign_batches_are_refused(batch, generator) -> None:
@@ -161,3 +173,20 @@ def test_wrong_counts_and_foreign_batches_are_refused(batch, generator) -> None:
     mixed = CutMix()(images[:4], labels[:4], generator=generator)
     with pytest.raises(ValueError, match="mixed must come from images of shape"):
         rows_of_batch(CutMix(), images, CLASSES, mixed)
+
+
+def test_a_compared_pair_shows_the_maps_of_the_first_method_that_has_any() -> None:
+    pair = compared_pair()
+    assert [panel.kind for panel in pair.originals(pair.maps)] == ["source", "destination", "", ""]
+    assert all(np.array_equal(one, other) for one, other in zip(pair.maps, pair.methods[0].maps, strict=True))
+    assert replace(pair, methods=pair.methods[1:]).maps == ()
+
+
+@pytest.mark.parametrize(("size", "tile"), [((96, 192), (32, 64)), ((40, 64), (40, 64)), ((32, 32), (32, 32))])
+def test_large_images_are_small_in_the_strips_of_classes(size: tuple[int, int], tile: tuple[int, int]) -> None:
+    data = load("shapes", size=size, per_class=3)
+    strips = class_strips(data, per_class=2)
+    assert [strip.name for strip in strips] == list(data.classes)
+    for strip in strips:
+        assert strip.picture.shape == (tile[0], 2 * tile[1], 3)
+        assert strip.file_type == ("PNG" if size == (32, 32) else "JPEG")

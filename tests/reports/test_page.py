@@ -1,95 +1,90 @@
-"""The page stands alone and holds what it is given."""
+"""Pages are complete in themselves and show what they are given, escaped."""
 
 import base64
 import io
+import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 from PIL import Image
-from tests.reports.pages import assert_self_contained
+from tests.reports.pages import Page, assert_self_contained, compared_pair, part
 
-from saligraft.data import load
-from saligraft.methods import CutMix, SaliencyGrafting
-from saligraft.reports import page
-from saligraft.reports.gallery import draw_rows
-
-
-@pytest.fixture(scope="module")
-def rows():
-    images, labels = torch.rand(8, 3, 32, 32), torch.arange(8) % 4
-    saliency = torch.rand(8, 8, 8) ** 3
-    return draw_rows(SaliencyGrafting(), images, labels, ("a", "b", "c", "d"), saliency=saliency, count=4)
+from saligraft.data import ImageData, load
+from saligraft.reports.gallery import class_strips
+from saligraft.reports.page import TEMPLATES, write_page
 
 
-def test_the_whole_page_is_self_contained(rows) -> None:
-    data = load("shapes", per_class=2)
-    sections = [
-        page.steps_section(rows[0]),
-        page.gallery_section(rows, page.gallery_legend(rows)),
-        page.contact_sheet_section(data),
-        page.Section(title="Facts", body=page.facts_html({"a <b>": "1 & 2"}, {"recipe": "x = '<y>'"})),
-    ]
-    html = page.page_html("Title <1>", "A <b>lead</b>.", sections)
-    parsed = assert_self_contained(html)
-    assert "Title <1>" in parsed.text
-    assert "a <b> 1 & 2" in parsed.text
-    assert "x = '<y>'" in parsed.text
-    assert len([tag for tag, _ in parsed.tags if tag == "article"]) == len(rows)
-    assert all(name in parsed.text for name in data.classes)
-    for row in rows:
-        for label in row.labels:
-            assert row.in_words(label).split(" · ")[0] in parsed.text
-    assert all(attributes.get("alt") for tag, attributes in parsed.tags if tag == "img")
+def methods_page(folder: Path, pairs: list) -> Page:
+    values: dict[str, Any] = {"data": "d <&>", "network": "n", "purposes": {}, "facts": {"a <b>": "1 & 2"}}
+    path = write_page(folder / "new" / "methods.html", "methods.html", title="Title <1>", pairs=pairs, **values)
+    return assert_self_contained(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("size", "tile"), [((96, 192), (32, 64)), ((40, 64), (40, 64)), ((32, 32), (32, 32))])
-def test_large_images_are_small_on_the_contact_sheet(size: tuple[int, int], tile: tuple[int, int]) -> None:
-    data = load("shapes", size=size, per_class=3)
-    sheet = page.contact_sheet_section(data, per_class=2).body
-    pictures = [attributes for tag, attributes in assert_self_contained(sheet).tags if tag == "img"]
-    assert len(pictures) == len(data.classes)
-    for attributes in pictures:
-        payload = base64.b64decode(attributes["src"].partition(",")[2])
-        with Image.open(io.BytesIO(payload)) as picture:
-            assert (picture.height, picture.width) == (tile[0], 2 * tile[1])
-            assert (attributes["height"], attributes["width"]) == (str(picture.height), str(picture.width))
-            assert picture.format == ("PNG" if size == (32, 32) else "JPEG")
+def test_the_comparison_shows_every_picture_label_and_bar(tmp_path: Path) -> None:
+    page = methods_page(tmp_path, [compared_pair(0), compared_pair(1)])
+    assert len(page.with_class("compared")) == 2
+    assert len(page.named("img")) == 2 * (4 + 3 + 1)
+    assert all(attributes.get("alt") for attributes in page.named("img"))
+    for words in ("Grafts <i>", "n & m", "star <b> 12 %", "ring 88 %", "area 9 %", "Not shown: needs <scipy>"):
+        assert page.text.count(words) >= 2, words
+    for words in ("Title <1>", "d <&>", "a <b> 1 & 2"):
+        assert words in page.text
+    widths = [attributes["style"] for attributes in page.named("i")]
+    assert widths[:4] == ["width:12.4%", "width:62.5%", "width:100.0%", "width:100.0%"]
+    groups = [attributes["style"] for attributes in page.with_class("group")]
+    assert groups[:3] == ["--n:4;--n4:4;--n3:3", "--n:3;--n4:3;--n3:3", "--n:1;--n4:1;--n3:1"]
 
 
-def test_style_serves_light_and_dark_and_narrow_screens() -> None:
-    html = page.page_html("t", "l", [])
-    assert "prefers-color-scheme: dark" in html
-    assert "max-width: 560px" in html
-    assert 'name="viewport"' in html
+def test_without_maps_the_pair_is_shown_alone(tmp_path: Path) -> None:
+    page = methods_page(tmp_path, [replace(compared_pair(), methods=compared_pair().methods[1:2])])
+    assert "where the network looks" not in page.text
+    assert len(page.named("img")) == 3
+
+
+@pytest.mark.parametrize("name", ['"><script>', "", "{{ 1 }}"])
+def test_class_names_are_escaped(name: str, tmp_path: Path) -> None:
+    page = methods_page(tmp_path, [replace(compared_pair(), source_class=name)])
+    assert f"{name}\u00a012\u00a0%" in page.words
+    assert page.named("article")[0]["aria-label"] == f"{name} onto ring"
+
+
+def test_text_that_is_not_utf8_is_escaped_with_a_warning(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="methods.html holds names that are not UTF-8: they are escaped there"):
+        page = methods_page(tmp_path, [replace(compared_pair(), source_class="caf\udce9 <")])
+    assert "caf\\udce9 < 12 %" in page.text
+
+
+@pytest.mark.parametrize(("size", "kind"), [(32, "PNG"), (48, "JPEG")])
+def test_strips_of_classes_can_be_opened(size: int, kind: str) -> None:
+    data = load("shapes", size=size, per_class=2)
+    assert isinstance(data, ImageData)
+    page = assert_self_contained(part("class_strips", data, class_strips(data)))
+    assert all(name in page.text for name in data.classes)
+    assert f"10 classes, {size}×{size} pixels" in page.text
+    for attributes in page.named("img"):
+        with Image.open(io.BytesIO(base64.b64decode(attributes["src"].partition(",")[2]))) as picture:
+            assert picture.format == kind
+            assert (attributes["width"], attributes["height"]) == (str(picture.width), str(picture.height))
+
+
+def test_facts_and_code_are_escaped_and_kept_as_they_are() -> None:
+    page = Page(part("facts", {"a <b>": "1 & 2"}, {"recipe": "x = '<y>'\n  z"}))
+    assert "a <b> 1 & 2" in page.text
+    assert "x = '<y>'\n  z" in page.words
+
+
+def test_the_style_covers_light_and_dark_and_narrow_screens(tmp_path: Path) -> None:
+    html = write_page(tmp_path / "p.html", "base.html", title="ü").read_text(encoding="utf-8")
+    for words in ("prefers-color-scheme: dark", "max-width: 560px", 'name="viewport"', "<h1>ü</h1>"):
+        assert words in html
 
 
 def test_every_colour_variable_of_the_style_is_defined_in_both_schemes() -> None:
-    import re
-
-    style = page.STYLE_SHEET.read_text(encoding="utf-8")
+    style = (TEMPLATES / "page.css").read_text(encoding="utf-8")
     dark = style.split("prefers-color-scheme: dark")[1].split("}")[0]
     light = style.split("@media")[0]
     for name in set(re.findall(r"var\((--[a-z0-9-]+)\)", style)) - {"--c", "--panels", "--n", "--n4", "--n3"}:
         assert f"{name}:" in light, name
         assert f"{name}:" in dark, name
-
-
-def test_the_steps_need_a_row_with_saliency() -> None:
-    rows = draw_rows(CutMix(), torch.rand(4, 3, 16, 16), torch.arange(4), tuple("abcd"), count=1)
-    with pytest.raises(ValueError, match="row must carry saliency"):
-        page.steps_section(rows[0])
-
-
-def test_write_page_makes_its_folder(tmp_path) -> None:
-    path = page.write_page(tmp_path / "a" / "b.html", page.page_html("ü", "", []))
-    assert "<h1>ü</h1>" in path.read_text(encoding="utf-8")
-
-
-def test_what_is_not_valid_text_is_escaped_with_a_warning(tmp_path: Path) -> None:
-    html = page.page_html("caf\udce9 <", "", [page.Section(title="\ud800", body="all of it")])
-    with pytest.warns(UserWarning, match="page.html holds names that are not UTF-8: they are escaped there"):
-        path = page.write_page(tmp_path / "page.html", html)
-    text = assert_self_contained(path.read_text(encoding="utf-8")).text
-    assert "caf\\udce9 <" in text
-    assert "\\ud800 all of it" in text

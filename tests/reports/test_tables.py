@@ -4,9 +4,9 @@ import io
 
 import pytest
 from rich.console import Console
-from tests.reports.pages import Page
+from tests.reports.pages import Page, part
 
-from saligraft.reports.tables import ResultTable, html_table, lowest, terminal_table
+from saligraft.reports.tables import ResultTable, lowest, terminal_table
 
 TABLE = ResultTable(
     columns=("Method", "Error", "Cost"),
@@ -16,17 +16,17 @@ TABLE = ResultTable(
 )
 
 
-def test_both_faces_hold_every_cell() -> None:
+def test_terminal_and_page_show_every_cell() -> None:
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(terminal_table(TABLE))
-    terminal, page = console.export_text(), Page(html_table(TABLE)).text
+    terminal, page = console.export_text(), Page(part("table", TABLE)).text
     for cell in (*TABLE.columns, *(cell for row in TABLE.rows for cell in row), "Over 3 seeds."):
         assert cell in terminal
         assert cell in page
 
 
 def test_the_best_cell_stands_out() -> None:
-    html = html_table(TABLE)
+    html = part("table", TABLE)
     assert html.count("<strong>") == 1
     assert "<strong>26.0 ± 0.4</strong>" in html
 
@@ -39,9 +39,9 @@ def test_square_brackets_are_text_in_the_terminal() -> None:
 
 @pytest.mark.parametrize(
     ("values", "expected"),
-    [([3.0, 1.0, 2.0], {1}), ([1.0, 1.0], {0, 1}), ([None, 2.0, 1.0], {2}), ([5.0], set()), ([], set())],
+    [([3.0, 1.0, 2.0], {1}), ([1.0, 1.0], {0, 1}), ([5.0], set()), ([], set())],
 )
-def test_lowest(values: list[float | None], expected: set[int]) -> None:
+def test_lowest(values: list[float], expected: set[int]) -> None:
     assert lowest(values) == expected
 
 

@@ -300,6 +300,7 @@ def test_distributed_data_parallel(images, layer):
     assert hook_count(model) == 0
 
 
+@torch._dynamo.config.patch(skip_nnmodule_hook_guards=False)  # as the trainer sets it: code depends on the hooks
 def test_a_compiled_capture_gives_the_eager_map_from_one_graph(images):
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("aot_eager")

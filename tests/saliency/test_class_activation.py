@@ -1,5 +1,7 @@
 """CAM and Grad-CAM: their formulas by loops, their known equality, and the heads they do and do not suit."""
 
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -124,7 +126,7 @@ def test_a_network_without_a_linear_layer_is_refused_by_cam() -> None:
     with pytest.raises(ValueError, match=r'model must end in a linear layer for CAM, got a Sequential.*use "grad-cam"'):
         ClassActivation(model)
     unfit = nn.Sequential(nn.Conv2d(3, 7, 1), nn.Conv2d(7, K, 3), *model[1:])
-    with pytest.raises(ValueError, match="model must end in a linear layer for CAM, got none that gives the logits"):
+    with pytest.raises(ValueError, match="model must end in a linear layer for CAM, got none that returns the logits"):
         ClassActivation(unfit)(torch.randn(2, 3, 8, 8), torch.tensor([1, 3]))
 
 
@@ -148,7 +150,7 @@ def test_a_layer_without_a_say_in_the_logits_is_named() -> None:
             return self.head(images.new_ones(len(images), C))
 
     model = Aside()
-    with pytest.raises(ValueError, match="must have a say in the logits"):
+    with pytest.raises(ValueError, match="must influence the logits"):
         GradCam(model, "relu")(torch.randn(2, 3, 8, 8), torch.tensor([0, 1]))
 
 
@@ -192,7 +194,7 @@ def test_bad_input_is_named(features: Tensor, weight: Tensor) -> None:
     labels = torch.arange(B)
     with pytest.raises(ValueError, match="weight must have one column per channel of features, 6, got 5"):
         class_activation_map(features, weight[:, :5], labels)
-    with pytest.raises(ValueError, match="labels must have one column per row of weight, 5, got 4"):
+    with pytest.raises(ValueError, match="labels must have one column per class, 5, got 4"):
         class_activation_map(features, weight, torch.rand(B, 4))
     with pytest.raises(ValueError, match="negative must be one of 'clamp', 'shift'; got 'abs'"):
         class_activation_map(features, weight, labels, "abs")
@@ -202,3 +204,80 @@ def test_bad_input_is_named(features: Tensor, weight: Tensor) -> None:
         ClassActivation(Pooled(), classifier="fc")
     with pytest.raises(ValueError, match=r"labels must be given to cam, .* got None"):
         ClassActivation(Pooled())(torch.randn(2, 3, 8, 8))
+
+
+class Twice(nn.Module):
+    """One ReLU in trunk and head, an auxiliary classifier of another size, and a 1 × 1 convolution as classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.relu = nn.Conv2d(3, 6, 3, padding=1), nn.ReLU()
+        self.auxiliary = nn.Linear(6, K + 2)
+        self.classifier = nn.Conv2d(6, K, 1)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        pooled = self.relu(self.convolution(images)).mean(dim=(2, 3))
+        auxiliary = self.auxiliary(self.relu(pooled))
+        return self.classifier(pooled[:, :, None, None]).flatten(1), auxiliary
+
+
+def expected_maps(model: Twice, images: Tensor, labels: Tensor) -> Tensor:
+    weight = model.classifier.weight.flatten(1)[labels]
+    return torch.einsum("bchw,bc->bhw", model.convolution(images).relu(), weight).relu().detach()
+
+
+@pytest.mark.parametrize("layer", [None, "relu"])
+def test_the_layer_and_the_classifier_are_found(layer: str | None) -> None:
+    torch.manual_seed(0)
+    model = Twice()
+    images, labels = torch.randn(3, 3, 6, 9), torch.tensor([3, 1, 0])
+    source = ClassActivation(model, layer)
+    torch.testing.assert_close(source(images, labels), expected_maps(model, images, labels))
+    assert source.classifier == "classifier"
+    torch.testing.assert_close(GradCam(model, layer)(images, labels) * 54, expected_maps(model, images, labels))
+
+
+def test_weights_are_read_in_every_pass() -> None:
+    model = Twice()
+    images, labels = torch.randn(3, 3, 6, 9), torch.tensor([3, 1, 0])
+    source = ClassActivation(model)
+    source(images, labels)
+    with torch.no_grad():
+        model.classifier.weight.neg_()
+    torch.testing.assert_close(source(images, labels), expected_maps(model, images, labels))
+
+
+def test_other_sizes_and_batches_than_the_first() -> None:
+    model = Twice()
+    source = ClassActivation(model)
+    for count, size in ((3, (6, 9)), (1, (10, 4)), (2, (5, 5))):
+        images, labels = torch.randn(count, 3, *size), torch.arange(count)
+        torch.testing.assert_close(source(images, labels), expected_maps(model, images, labels))
+
+
+def test_a_layer_that_does_not_run_raises_instead_of_an_old_map() -> None:
+    model = Twice()
+    images, labels = torch.randn(3, 3, 6, 9), torch.tensor([3, 1, 0])
+    source = ClassActivation(model)
+    source(images, labels)
+    model.forward = lambda batch: batch.new_zeros(len(batch), K)
+    with pytest.raises(RuntimeError, match="did not pass through its hook"):
+        source(images, labels)
+
+
+def test_a_pass_of_another_thread_is_not_this_ones() -> None:
+    model = Twice()
+    images, labels = torch.randn(3, 3, 6, 9), torch.tensor([3, 1, 0])
+    source = ClassActivation(model)
+    expected = source(images, labels)
+    plain = model.forward
+
+    def with_company(batch: Tensor) -> tuple[Tensor, Tensor]:
+        result = plain(batch)
+        other = threading.Thread(target=lambda: plain(batch * 5))
+        other.start()
+        other.join()
+        return result
+
+    model.forward = with_company
+    torch.testing.assert_close(source(images, labels), expected)

@@ -1,6 +1,4 @@
-"""The layer that is found: a table of named networks, and a small network for every rule of the search; its pass."""
-
-import random
+"""The layer that is found: a table of named networks, and a small network for every rule of the search."""
 
 import pytest
 import torch
@@ -8,7 +6,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from saligraft.saliency.capture import SaliencyCapture
-from saligraft.saliency.find_layer import without_trace
 
 
 def maps(features):  # (B, C, h, w)
@@ -209,43 +206,3 @@ def test_the_image_itself_is_no_map():
     model = nn.Sequential(nn.Dropout(0.1), nn.Identity(), nn.Flatten(), nn.Linear(192, 4))
     with pytest.raises(ValueError, match="none was found for 8x8 images"):
         SaliencyCapture(model)(torch.randn(2, 3, 8, 8))
-
-
-def test_buffers_inside_are_copies_and_outside_the_very_same() -> None:
-    network = nn.BatchNorm2d(2)
-    mean = network.running_mean
-    with without_trace(network, torch.rand(1), "current"):
-        network(torch.rand(3, 2, 4, 4))
-        assert network.running_mean is not mean
-        assert (network.running_mean != 0).all()
-    assert network.running_mean is mean
-    assert (mean == 0).all()
-    assert network.num_batches_tracked == 0
-
-
-def test_a_buffer_born_inside_is_gone_and_an_absent_one_stays_absent() -> None:
-    network = nn.BatchNorm2d(2, track_running_stats=False)
-    with without_trace(network, torch.rand(1), "eval"):
-        assert network.running_mean is None
-        network.register_buffer("count", torch.ones(1))
-    assert set(network._buffers) == {"running_mean", "running_var", "num_batches_tracked"}
-
-
-@pytest.mark.parametrize("mode", ["eval", "current"])
-def test_modes_and_random_streams_come_back_also_after_an_error(mode: str) -> None:
-    network = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
-    torch.manual_seed(0)
-    random.seed(0)
-    before = torch.get_rng_state(), random.getstate()
-
-    def interrupted() -> None:
-        with without_trace(network, torch.zeros(1), mode):
-            assert [part.training for part in network] == [mode == "current", False]
-            assert torch.rand(1) + random.random() > 0
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert [part.training for part in network] == [True, False]
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert random.getstate() == before[1]

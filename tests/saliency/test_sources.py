@@ -84,10 +84,17 @@ def batch(count: int = 4, channels: int = 3, size: tuple[int, int] = (12, 16)) -
 
 
 @names
-@pytest.mark.parametrize("labels", ["index", "probability"])
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("channels", [1, 3, 4])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("labels", "count", "channels", "dtype"),  # every pair of values once
+    [
+        ("index", 1, 1, torch.float32),
+        ("probability", 3, 1, torch.bfloat16),
+        ("index", 3, 3, torch.bfloat16),
+        ("probability", 1, 3, torch.float32),
+        ("index", 1, 4, torch.bfloat16),
+        ("probability", 3, 4, torch.float32),
+    ],
+)
 def test_maps(name: str, labels: str, count: int, channels: int, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     model = Net(channels).to(dtype)
@@ -110,8 +117,7 @@ def test_maps(name: str, labels: str, count: int, channels: int, dtype: torch.dt
 
 
 @names
-@pytest.mark.parametrize("mode", ["eval", "current"])
-@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize(("mode", "gradients"), [("eval", False), ("eval", True), ("current", True)])
 def test_no_trace_by_itself(name: str, model: Net, mode: str, gradients: bool) -> None:
     images, labels = batch()
     if gradients:
@@ -280,7 +286,7 @@ def test_a_compiled_model_is_refused_with_what_to_do(name: str) -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, K))
     compiled = torch.compile(model, backend="eager")
     compiled(images)
-    with pytest.raises(RuntimeError, match=r"inside a compiled part.*give the uncompiled model"):
+    with pytest.raises(RuntimeError, match=r"inside a compiled part.*pass the uncompiled model"):
         saliency_source(name, compiled).with_logits(compiled, images, labels)
 
 

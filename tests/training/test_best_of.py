@@ -39,6 +39,15 @@ def test_a_mistake_in_the_last_value_shows_before_the_first_is_trained(recipe_fi
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("content", ["mine", "[]", '{"best": 1}'])
+def test_a_user_s_best_json_is_not_replaced(content: str, recipe_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "best.json").write_text(content)
+    with pytest.raises(ValueError, match=r"best\.json is not the result of a best-of: choose another folder"):
+        train_best_of(recipe_file, "optimizer.lr=0.05,0.01", tmp_path, overwrite=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"best.json", recipe_file.name}
+    assert (tmp_path / "best.json").read_text() == content
+
+
 @pytest.mark.parametrize("text", ["optimizer.lr", "optimizer.lr=1", "=1,2", "optimizer.lr=1,,2", "optimizer.lr=1,1"])
 def test_what_is_no_choice_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"best-of must read section\.key=value,value with different values, got "):

@@ -13,6 +13,7 @@ from torch import nn
 from saligraft.config.recipe import Recipe
 from saligraft.config.recipe_file import load_recipe
 from saligraft.io import files
+from saligraft.reports.page import write_page
 from saligraft.training import run_folder
 from saligraft.training.results import EpochMetrics, EpochTiming
 from saligraft.training.run_folder import History, RunFolder, load_weights
@@ -69,6 +70,19 @@ def test_a_folder_that_no_run_made_is_refused_with_what_it_holds(
     ):
         RunFolder.open(tmp_path, **options)
     assert names(tmp_path) == {file}
+
+
+@pytest.mark.parametrize("content", ["", "4711"])
+def test_a_lock_file_in_a_folder_that_no_run_made_stays(content: str, tmp_path: Path) -> None:
+    """Other programs use the name too, for empty files and for process ids."""
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / ".lock").write_text(content)
+    with pytest.raises(ValueError, match="is not empty"):
+        RunFolder.open(tmp_path, overwrite=True)
+    assert (tmp_path / ".lock").read_text() == content
+    (tmp_path / "notes.txt").unlink()
+    RunFolder.open(tmp_path).close()  # beside nothing else, it is what a killed run left
+    assert names(tmp_path) == set()
 
 
 def test_of_many_names_some_are_listed(tmp_path: Path) -> None:
@@ -245,6 +259,7 @@ def finish(folder: RunFolder) -> None:
         ("metrics.jsonl", lambda folder: folder.add_epoch(METRICS, TIMING), []),
         ("model.safetensors", finish, []),
         ("result.json", finish, ["model.safetensors"]),
+        ("report.html", lambda folder: write_page(folder.path / "report.html", "base.html", title=""), []),
     ],
 )
 def test_a_full_disk_names_the_file_and_leaves_nothing_half_written(

@@ -18,7 +18,7 @@ from PIL import Image
 from saligraft.training import Recipe, RunStopped, SilentReporter, make_recipe, train
 from saligraft.training import checkpoint as checkpoints
 from saligraft.training.accelerator import make_accelerator
-from saligraft.training.state import check_conditions, run_conditions
+from saligraft.training.state import check_conditions, check_data, run_conditions
 from saligraft.training.trainer import Trainer
 
 
@@ -70,9 +70,9 @@ def test_other_conditions_are_reported_and_impossible_ones_refused(tiny_table: d
         check_conditions(now, replace(checkpoint, state={**checkpoint.state, "processes": 2}))
     with pytest.raises(ValueError, match="belongs to another recipe"):
         check_conditions(conditions(trainer_of(tiny_table, epochs=3)), checkpoint)
-    reordered = {**now, "data": {**now["data"], "classes": now["data"]["classes"][::-1]}}
+    reordered = {**now["data"], "classes": now["data"]["classes"][::-1]}
     with pytest.raises(ValueError, match=r"with the 10 classes .*, got 10 \(in another order\)"):
-        check_conditions(reordered, checkpoint)
+        check_data(reordered, now["data"])
 
 
 def test_tensors_of_another_network_are_refused(tiny_table: dict[str, Any], tmp_path: Path) -> None:
@@ -142,6 +142,29 @@ CLASS_CHANGES = {
     "added": (lambda data: pictures(data, "ape"), "got 4 (1 new, such as 'ape')"),
     "removed": (lambda data: shutil.rmtree(data / "dog"), "got 2 (1 removed, such as 'dog')"),
 }
+
+
+def damage_checkpoints(run: Path) -> None:
+    for file in run.glob("checkpoints/*/shared.safetensors"):
+        file.write_bytes(b"")
+
+
+def delete_checkpoints(run: Path) -> None:
+    shutil.rmtree(run / "checkpoints")
+
+
+@pytest.mark.filterwarnings("ignore:checkpoint .* is damaged")
+@pytest.mark.parametrize("lose", [damage_checkpoints, delete_checkpoints])
+def test_the_data_of_a_finished_run_are_checked_without_its_checkpoints(
+    lose: Callable[[Path], None], pets: Pets
+) -> None:
+    lose(pets.folder / "finished")
+    picture(pets.folder / "data" / "cat" / "9.png", 9)
+    with pytest.warns(UserWarning, match=r"^the data changed since the run began.*: train had 12 samples, now 13$"):
+        pets.resume("finished")
+    (pets.folder / "data" / "cat").rename(pets.folder / "data" / "zebra")
+    with pytest.raises(ValueError, match="a run must be resumed with the 3 classes that it was started with"):
+        pets.resume("finished")
 
 
 @pytest.mark.parametrize("run", ["finished", "stopped"])

@@ -246,7 +246,8 @@ def test_a_finished_run_s_files_stay_until_they_are_replaced(
 ) -> None:
     """A kill as soon as the resumed run has the folder must not cost a finished one its model."""
     quiet_train(tiny_recipe, tmp_path)
-    files = {name: (tmp_path / name).read_bytes() for name in COMPARED}
+    (tmp_path / "report.html").write_text("a page")
+    files = {name: (tmp_path / name).read_bytes() for name in (*COMPARED, "report.html")}
     damage(tmp_path)
 
     class Killed(SilentReporter):

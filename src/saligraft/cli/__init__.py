@@ -1,7 +1,7 @@
 """The command line: `saligraft COMMAND`, one file per command.
 
-A user's mistake ends in one line on stderr and exit code 2; only a fault of the program shows a traceback.
-Each command imports what it needs when it runs, so that `--help` does not wait for the laboratory.
+A user's mistake prints one line on stderr and exits with code 2; only a bug shows a traceback.
+Each command imports what it needs when it runs, so that `--help` does not wait for slow imports.
 """
 
 import inspect
@@ -20,7 +20,7 @@ from saligraft.cli.evaluate import evaluate
 from saligraft.cli.list import list_choices
 from saligraft.cli.show import show
 from saligraft.cli.train import train
-from saligraft.streams import unbreakable
+from saligraft.io.streams import unbreakable
 
 TRACEBACK_VARIABLE = "SALIGRAFT_TRACEBACK"
 INTERRUPTED = 130  # 128 + SIGINT, as shells count it
@@ -55,7 +55,7 @@ def saligraft(
 
     [bold]saligraft show[/bold]   pictures of what the method does
 
-    [bold]saligraft list[/bold]   the methods, networks, data sets and recipes there are
+    [bold]saligraft list[/bold]   the available methods, networks, data sets and recipes
 
     [bold]saligraft train shapes-wrn-10-2-saliency-grafting[/bold]   one run of one recipe
     """
@@ -73,7 +73,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 
 def _help_of(command: Callable[..., None]) -> str:
-    """The command's docstring with each paragraph on one line, for the terminal to wrap at its own width."""
+    """The command's docstring with each paragraph on one line, so that the terminal wraps it to its width."""
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.splitlines()) for paragraph in paragraphs)
 
@@ -83,8 +83,8 @@ for _name, _command in COMMANDS.items():
 
 
 def _users_mistake(error: Exception) -> str | None:
-    """The one line that tells the user what to mend, or None where the fault is the program's own."""
-    if hasattr(error, "format_message"):  # how typer's and click's own complaints word themselves
+    """One line that says what to fix, or None for a bug of the program."""
+    if hasattr(error, "format_message"):  # errors of typer and click
         return " ".join(error.format_message().split())
     if isinstance(error, (ValueError, TypeError, OSError, ImportError)):
         return " ".join(str(error).split()) or type(error).__name__
@@ -92,7 +92,7 @@ def _users_mistake(error: Exception) -> str | None:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
-    """A warning of ours as one line; those of other packages as Python shows them."""
+    """Print our warnings as one line, those of other packages as Python does."""
     if category is UserWarning and "saligraft" in Path(str(place[0])).parts:
         print(f"saligraft: warning: {' '.join(str(message).split())}", file=sys.stderr)
     else:
@@ -103,22 +103,26 @@ _shown_by_python = warnings.showwarning
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, 2 after a user's mistake, 128 plus the number of a signal.
+    """Run one command. With the environment variable SALIGRAFT_TRACEBACK set, a mistake shows its traceback.
 
-    With the environment variable SALIGRAFT_TRACEBACK set, a mistake shows its traceback too.
+    Args:
+        arguments: What follows `saligraft` on the command line; None for the program's own arguments.
+
+    Returns:
+        Exit code: 0, 2 after a user's mistake, 128 plus the number of a signal.
     """
     try:
         code = app(arguments, prog_name="saligraft", standalone_mode=False)
-        if code == INTERRUPTED:  # how some versions of typer hand on a Ctrl-C, others raise Abort
+        if code == INTERRUPTED:  # some versions of typer return this code after Ctrl-C, others raise Abort
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
-    except SystemExit as ended:  # a command has said all there is to say
+    except SystemExit as ended:  # a command has already printed its message
         return ended.code if isinstance(ended.code, int) else 1
     except (KeyboardInterrupt, typer.Abort):
         print("saligraft: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader (`| head`) has gone: point stdout at nothing, or Python complains again when it exits.
+        # The reader (`| head`) is gone: redirect stdout, or Python reports the broken pipe again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:

@@ -1,45 +1,38 @@
-"""`saligraft evaluate`: test the network of a run folder again, also with its most salient regions hidden."""
+"""`saligraft evaluate`: test the network of a run folder again, optionally with its most salient regions hidden."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that [cyan]saligraft train[/] wrote.")]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="SECTION.KEY=VALUE", help="Change one setting of the run's recipe; may be given many times."
-    ),
-]
-OccludeOption = Annotated[
-    list[float] | None,
-    typer.Option(
-        "--occlude",
-        metavar="PERCENT",
-        help="Also test with this percentage of an 8 x 8 grid hidden, the most salient cells first; "
-        "may be given many times.",
-    ),
-]
-ReferenceOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--reference",
-        metavar="RUN",
-        help="Hide what is salient to the network of this run, and not to the tested one.",
-    ),
-]
-
 
 def evaluate(
-    run: RunArgument,
-    settings: SetOption = None,
-    occlude: OccludeOption = None,
-    reference: ReferenceOption = None,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that [cyan]saligraft train[/] wrote.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="SECTION.KEY=VALUE", help="Change one setting of the run's recipe; may be repeated."
+        ),
+    ] = None,
+    occlude: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--occlude",
+            metavar="PERCENT",
+            help="Also test with this percentage of an 8 x 8 grid hidden, the most salient cells first; "
+            "may be repeated.",
+        ),
+    ] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option(
+            "--reference", metavar="RUN", help="Hide what is salient to the network of this run, not the tested one."
+        ),
+    ] = None,
 ) -> None:
     """Test the network of a run folder on its test images, and print the errors.
 
-    Network and data are rebuilt from the run's recipe.toml, the weights read from model.safetensors. The numbers
+    Network and data are rebuilt from the run's recipe.toml, with the weights of model.safetensors. The numbers
     equal the final ones of result.json.
 
     Examples:

@@ -1,4 +1,4 @@
-"""`saligraft list`: what there is to choose from."""
+"""`saligraft list`: the available choices."""
 
 import inspect
 import sys
@@ -15,22 +15,24 @@ if TYPE_CHECKING:
 
     from saligraft.training.method_cost import Costs
 
-TopicArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[TOPIC]", help="methods, saliency, networks, data, recipes, schedules or settings.", show_default="all"
-    ),
-]
-MeasureOption = Annotated[
-    bool, typer.Option("--measure", help="Measure the methods' cost here and now, in less than half a minute.")
-]
-SaveOption = Annotated[
-    Path | None, typer.Option("--save", metavar="FILE", help="Write what --measure found, as JSON.", show_default="no")
-]
 
-
-def list_choices(topic: TopicArgument = None, measure: MeasureOption = False, save: SaveOption = None) -> None:
-    """Show the methods, saliency sources, networks, data sets, recipes, schedules and settings there are.
+def list_choices(
+    topic: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TOPIC]",
+            help="methods, saliency, networks, data, recipes, schedules or settings.",
+            show_default="all",
+        ),
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure the cost of the methods on this machine, in under half a minute.")
+    ] = False,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Write the costs as JSON.", show_default="no")
+    ] = None,
+) -> None:
+    """List the available methods, saliency sources, networks, data sets, recipes, schedules and settings.
 
     Examples:
 
@@ -121,10 +123,9 @@ def _saliency() -> "Table":
         added, alone = ("{} + {}".format(*passes) for passes in (source.shared, source.alone))
         table.add_row(name, added, alone, _first_sentence(source))
     table.caption = (
-        "Passes: whole forward + backward passes of the network, added to a training pass over the same images, or "
-        "alone. Grad-CAM's backward pass runs through the head alone and is not counted."
+        "Passes: full forward + backward passes of the network, added to a training pass over the same images, or "
+        "alone. Grad-CAM's backward pass runs through the head only and is not counted."
     )
-    table.caption_justify = "left"
     return table
 
 
@@ -133,10 +134,9 @@ def _networks() -> "Table":
 
     table = _rows("Networks", ((name, _first_sentence(build)) for name, build in NETWORKS.items()))
     table.caption = (
-        "Put numbers or a name in place of the capitals: wrn-28-10, pyramidnet-200-240, resnet-18-small, "
+        "Replace the capitals by numbers or a name: wrn-28-10, pyramidnet-200-240, resnet-18-small, "
         "timm:convnext_tiny. Options are set as network.options.NAME."
     )
-    table.caption_justify = "left"
     return table
 
 
@@ -146,27 +146,31 @@ def _data() -> "Table":
     return _rows("Data sets", ((name, _first_sentence(load)) for name, load in DATASETS.items()))
 
 
-PLAIN = "plain training"  # how the title of a protocol's own recipe ends
-
-
 def _recipes() -> "Table":
-    """Protocols, and under each the methods that it has a recipe for."""
-    from saligraft.config.recipe_file import bundled_titles
+    """Protocols, and under each its rows with their known results."""
+    from saligraft.config.recipe_file import PLAIN, bundled_protocols
 
-    titles = bundled_titles()
-    bases = {name: title.removesuffix(PLAIN) for name, title in titles.items() if title.endswith(PLAIN)}
-    under: dict[str, list[str]] = {base: [] for base in bases}
-    for name in titles.keys() - bases.keys():
-        under[max((base for base in bases if name.startswith(f"{base}-")), key=len)].append(name)
-    table = _table("Recipes", "name", "what it is")
-    for base, stem in bases.items():
+    table = _table("Recipes", "name", "what it is, expected error (%)")
+    for protocol, rows in bundled_protocols().items():
         table.add_section()
-        table.add_row(base, titles[base])
-        for name in sorted(under[base]):
-            table.add_row(f"  {name.removeprefix(base)}", titles[name].removeprefix(stem))
-    table.caption = "Indented names are endings: saligraft train shapes-wrn-10-2-saliency-grafting"
+        for row, settings in rows.items():
+            expected = _expected(settings["expected"][0]) if settings["expected"] else "–"
+            table.add_row(*((protocol, f"{settings['title']}\n{expected}") if row == PLAIN else (f"  {row}", expected)))
+    table.caption = (
+        "Indented names are rows: saligraft train shapes-wrn-10-2 --method cutmix, or shapes-wrn-10-2-cutmix. Tables "
+        "are the paper's: top-1 / top-5 error ± standard error; † quoted there from other papers."
+    )
     table.caption_justify = "left"
     return table
+
+
+def _expected(result: dict[str, Any]) -> str:
+    """Where a row's result is from, and its numbers."""
+    source, digits = (f"Table {result['table']}", 2) if "table" in result else ("measured here", 1)
+    numbers = [result[kind] for kind in ("top1", "top5", "localization") if kind in result]
+    shown = " / ".join(" ± ".join(f"{part:.{digits}f}" for part in number) for number in numbers)
+    accuracy = "localization " if "localization" in result else ""
+    return f"{source}{'†' if 'quoted' in result else ''}: {accuracy}{shown}"
 
 
 def _schedules() -> "Table":
@@ -176,7 +180,7 @@ def _schedules() -> "Table":
 
 
 def _settings() -> "Table":
-    """Every setting of a recipe, from its fields' own descriptions."""
+    """Every setting of a recipe, from the descriptions of its fields."""
     from saligraft.config.recipe import Recipe
 
     table = _table("Settings", "key", "default", "meaning")
@@ -241,7 +245,8 @@ def _table(title: str, first: str, *others: str) -> "Table":
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    look: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "caption_justify": "left"}
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, **look)
     table.add_column(first, style="cyan", no_wrap=True)
     for name in others:
         table.add_column(name)
@@ -253,7 +258,7 @@ def _first_sentence(thing: Any) -> str:
 
 
 def _shown(field: Any) -> str:
-    """A default as one would write it after `--set`."""
+    """A default as written after `--set`."""
     from saligraft.config.recipe_file import toml_value
 
     if field.is_required():

@@ -22,6 +22,15 @@ RecipeArgument = Annotated[
         help="A recipe file, a name of [cyan]saligraft list recipes[/], or a run folder to --resume.",
     ),
 ]
+MethodOption = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        metavar="ROW",
+        help="A row of the recipe, see [cyan]saligraft list recipes[/], or any method with its default options.",
+        show_default="the recipe's own",
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -57,6 +66,7 @@ DownloadOption = Annotated[
 
 def train(
     recipe: RecipeArgument,
+    method: MethodOption = None,
     settings: SetOption = None,
     out: OutOption = None,
     seed: SeedOption = None,
@@ -75,7 +85,9 @@ def train(
 
     Examples:
 
-    [bold]saligraft train shapes-wrn-10-2-saliency-grafting[/bold]   a bundled recipe
+    [bold]saligraft train shapes-wrn-10-2 --method saliency-grafting[/bold]   a row of a bundled recipe
+
+    [bold]saligraft train shapes-wrn-10-2-saliency-grafting[/bold]   the same by one name
 
     [bold]saligraft train shapes-wrn-10-2 --seed 1 --set training.epochs=5 --out runs/short[/bold]   a shorter run
 
@@ -97,17 +109,17 @@ def train(
     from saligraft import training
     from saligraft.reports.run_report import write_run_page
 
-    source, folder = _run_folder(recipe, settings, seed, out) if resume else (Path(recipe), out)
-    chosen = training.load_recipe(source, settings or (), seed=seed)
+    source, folder = _run_folder(recipe, method, settings, seed, out) if resume else (Path(recipe), out)
+    chosen = training.load_recipe(source, settings or (), seed=seed, method=method)
     if download:
         _download(chosen.data.name, chosen.data.root)
     if plan:
         _print_plan(chosen)
         return
-    folder = folder or Path("runs") / f"{Path(recipe).stem}-seed{chosen.seed}"
+    folder = folder or Path("runs") / "-".join(filter(None, (Path(recipe).stem, method, f"seed{chosen.seed}")))
     options: dict[str, Any] = {"overwrite": overwrite, "resume": resume}
     if best_of is not None:
-        options |= {"settings": settings or (), "seed": seed, "after_run": write_run_page}
+        options |= {"settings": settings or (), "seed": seed, "method": method, "after_run": write_run_page}
         again = [word for word in sys.argv[1:] if word not in ("--resume", "--overwrite")]
         outcome = _until_stopped(partial(training.train_best_of, source, best_of, folder, **options), again)
         if outcome is not None:
@@ -138,14 +150,14 @@ def _until_stopped(call: Callable[[], Outcome], arguments: list[str]) -> Outcome
 
 
 def _run_folder(
-    recipe: str, settings: list[str] | None, seed: int | None, out: Path | None
+    recipe: str, method: str | None, settings: list[str] | None, seed: int | None, out: Path | None
 ) -> tuple[Path, Path | None]:
     """Recipe file and folder of a run to resume: RECIPE may be the folder itself."""
     from saligraft.training.run_folder import RECIPE
 
     if not Path(recipe).is_dir():
         return Path(recipe), out
-    for flag, value in (("--set", settings), ("--seed", seed), ("--out", out)):
+    for flag, value in (("--method", method), ("--set", settings), ("--seed", seed), ("--out", out)):
         if value:
             raise ValueError(f"{flag} must be left out when a run folder is resumed, got {value}")
     if not (Path(recipe) / RECIPE).is_file():

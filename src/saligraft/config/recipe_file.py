@@ -1,126 +1,257 @@
 """Recipes as TOML files: find, extend, override and write them.
 
-A recipe may open with `extends = "NAME"`, a bundled recipe or a file beside it, and then says only what differs.
+A recipe may start with `extends = "NAME"`, a bundled recipe or a file beside it, and then says only what differs.
+A protocol (one data set and network) may also hold rows, each with a title of its own and the settings that differ:
+
+```toml
+title = "CIFAR-100, WRN-28-10"     # sections of the protocol follow: [data], [network], [training], ...
+
+[rows.none]                        # what the file itself means
+title = "plain training"
+
+[rows.cutmix]                      # cifar100-wrn-28-10-cutmix, or cifar100-wrn-28-10 --method cutmix
+title = "CutMix"
+expected = [{ table = 3, metric = "best", top1 = [17.47, 0.24], top5 = [4.80, 0.42] }]
+method.name = "cutmix"
+
+[rows.cutmix-shake-drop]
+extends = "cutmix"                 # another row
+network.options.shake_drop = true
+```
+
+`expected` lists known results in %, each `[mean]` or `[mean, standard error]` of `top1`, `top5` (errors) or
+`localization` (accuracy). `table` is the paper's, absent where measured here; `metric` is a key of result.json, absent
+where the paper does not say; `quoted` names whom the paper quotes; `set`, `occlude` and `on` say what else differs.
 """
 
 import datetime
 import difflib
+import functools
 import json
-import math
 import re
 import tomllib
 import warnings
 from collections.abc import Iterable, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from saligraft.config.recipe import Recipe, make_recipe
 
 Table = dict[str, Any]
-EXTENDS = "extends"
-SUFFIX = ".toml"
-_UNTRUE_OF_OTHERS = ("title", "paper")  # what a recipe says of itself
+PLAIN = "none"  # the row that a file itself means
+FOLDER = Path(__file__).parents[1] / "recipes"
 
 
-def bundled_recipes() -> dict[str, Path]:
-    """Name → file of the recipes that come with the package."""
-    folder = Path(str(resources.files("saligraft"))) / "recipes"
-    return {file.stem: file for file in sorted(folder.glob(f"*{SUFFIX}"), key=lambda file: file.stem)}
+@functools.cache
+def bundled_protocols() -> Mapping[str, dict[str, Table]]:
+    """Read the protocols that come with the package, each one data set and network.
+
+    Returns:
+        Protocol → row → title, paper, `expected` and settings, in the order of the paper's tables. Read only.
+    """
+    return {file.stem: read_rows(file) for file in sorted(FOLDER.glob("*.toml"), key=lambda file: file.stem)}
 
 
-def bundled_titles() -> dict[str, str]:
-    """Name → title of the recipes that come with the package; quicker than loading them, which checks each."""
-    return {name: str(_read_with_bases(file, seen=())["title"]) for name, file in bundled_recipes().items()}
+def bundled_recipes() -> dict[str, tuple[str, str]]:
+    """List the recipes that come with the package.
+
+    Returns:
+        Name → protocol and row of each recipe.
+
+    Example:
+        >>> bundled_recipes()["cifar100-wrn-28-10-cutmix"]
+        ('cifar100-wrn-28-10', 'cutmix')
+    """
+    return {
+        protocol if row == PLAIN else f"{protocol}-{row}": (protocol, row)
+        for protocol, rows in bundled_protocols().items()
+        for row in rows
+    }
 
 
-def load_recipe(path_or_name: str | Path, overrides: Iterable[str] = (), seed: int | None = None) -> Recipe:
-    """Read a recipe file, or a bundled recipe by name; `overrides` are "section.key=value", later ones win."""
-    file = find_recipe(path_or_name)
-    table = _read_with_bases(file, seen=())
-    settings = [parse_override(override) for override in overrides]
-    # Names first: a new name empties what the old name's options meant, whatever the order of writing.
+def load_recipe(
+    path_or_name: str | Path, overrides: Iterable[str] = (), seed: int | None = None, *, method: str | None = None
+) -> Recipe:
+    """Read and validate a recipe.
+
+    Args:
+        path_or_name: A recipe file, or the name of a bundled recipe.
+        overrides: Settings to change, "section.key=value"; later ones win.
+        seed: Seed to use instead of the recipe's.
+        method: Row of the protocol to use. Where there is none of that name, the method with its default options, with
+            a warning.
+
+    Returns:
+        The validated recipe.
+
+    Example:
+        >>> load_recipe("shapes-wrn-10-2", ["training.epochs=3"], method="cutmix").title
+        'Shapes, WRN-10-2, CutMix'
+    """
+    file, row = find_recipe(path_or_name)
     changed: Table = {}
-    for setting in sorted(settings, key=_after_names):
-        changed = merge(changed, setting)
-        table = merge(table, setting)
+    if method is not None:
+        if row != PLAIN:
+            raise ValueError(f"method must be left out for {path_or_name}, a row of {file.stem}, got {method!r}")
+        row = method.replace("+", "-")  # cutout+mixup is the row cutout-mixup
+        if row not in read_rows(file):
+            row, changed = PLAIN, {"method": {"name": method}}
+            warnings.warn(
+                f"{path_or_name} has no row {method!r}, so the paper has no result for it; the method's default "
+                "options are used",
+                stacklevel=2,
+            )
+    for override in overrides:
+        # Options before or after a new name alike are the new one's: old options are dropped below, and only there.
+        changed = merge(changed, parse_override(override), keep_options=True)
+    table = merge(_read_with_bases(file, row), changed)
     _shorten_warmup(table, changed)
-    table |= {name: changed.get(name, "") for name in _UNTRUE_OF_OTHERS if _is_another(changed)}
+    if "method" in changed or any("name" in changed.get(section, {}) for section in ("data", "network")):
+        # The title and source of the recipe are not true of other data, another network or another method.
+        table |= {"title": "", "paper": ""} | {key: changed[key] for key in ("title", "paper") if key in changed}
     if seed is not None:
         table["seed"] = seed
     return make_recipe(table, origin=str(path_or_name))
 
 
 def _shorten_warmup(table: Table, changed: Table) -> None:
-    """Where overrides shorten a run, but not its warm-up, to no more than the warm-up: leave the last epoch to mix."""
+    """Where overrides make a run as short as its warm-up, shorten the warm-up, so that the last epoch still mixes."""
     by_user = changed.get("training")
-    if not isinstance(by_user, Mapping) or "epochs" not in by_user or "warmup_epochs" in by_user:
-        return
-    epochs, warmup = by_user["epochs"], table["training"].get("warmup_epochs")
-    if type(epochs) is type(warmup) is int and 1 <= epochs <= warmup:
-        table["training"] = {**table["training"], "warmup_epochs": epochs - 1}
-        warnings.warn(
-            f"training.warmup_epochs is shortened from {warmup} to {epochs - 1}, as training.epochs is set to {epochs}",
-            stacklevel=3,
-        )
+    if isinstance(by_user, Mapping) and "warmup_epochs" not in by_user:
+        epochs, warmup = by_user.get("epochs"), table["training"].get("warmup_epochs")
+        if type(epochs) is type(warmup) is int and 1 <= epochs <= warmup:
+            table["training"] = {**table["training"], "warmup_epochs": epochs - 1}
+            warnings.warn(
+                f"training.warmup_epochs is shortened from {warmup} to {epochs - 1}, as training.epochs is set to "
+                f"{epochs}",
+                stacklevel=3,
+            )
 
 
-def _is_another(changed: Mapping[str, Any]) -> bool:
-    """Whether other data, another network or another method is trained than the recipe's title says."""
-    return "method" in changed or any("name" in changed.get(section, {}) for section in ("data", "network"))
+def find_recipe(path_or_name: str | Path) -> tuple[Path, str]:
+    """Find a recipe.
 
+    Args:
+        path_or_name: A recipe file, or the name of a bundled recipe.
 
-def find_recipe(path_or_name: str | Path) -> Path:
-    """The file of a path or of a bundled recipe's name."""
-    file = Path(path_or_name)
-    if file.is_file():
-        return file
+    Returns:
+        Its file and the row in it.
+    """
+    if Path(path_or_name).is_file():
+        return Path(path_or_name), PLAIN
     bundled = bundled_recipes()
-    if str(path_or_name) in bundled:
-        return bundled[str(path_or_name)]
-    near = difflib.get_close_matches(str(path_or_name), bundled, n=3)
-    hint = f"near: {', '.join(near)}; " if near else ""
-    hint += f"all {len(bundled)} of them: saligraft list recipes"
-    raise ValueError(f"no recipe file or bundled recipe {str(path_or_name)!r}; {hint}")
+    if str(path_or_name) not in bundled:
+        near = difflib.get_close_matches(str(path_or_name), bundled, n=3)
+        hint = (f"near: {', '.join(near)}; " if near else "") + f"all {len(bundled)} of them: saligraft list recipes"
+        raise ValueError(f"no recipe file or bundled recipe {str(path_or_name)!r}; {hint}")
+    protocol, row = bundled[str(path_or_name)]
+    return FOLDER / f"{protocol}.toml", row
+
+
+def read_rows(file: Path) -> dict[str, Table]:
+    """Read one recipe file.
+
+    Args:
+        file: A recipe with or without rows.
+
+    Returns:
+        Row → its settings laid over those of the file, with its title and `expected`. "none" is the file itself.
+    """
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not valid TOML: {error}") from error
+    tables = {PLAIN: table}
+    rows = table.pop("rows") if isinstance(table.get("rows"), dict) else {}
+    for row, settings in rows.items():
+        if not isinstance(settings, dict) or settings.get("extends", PLAIN) not in [*tables]:
+            raise ValueError(f"{file}: rows.{row} must be a table, and may extend an earlier row, got {settings}")
+        base = tables[settings.pop("extends", PLAIN)]
+        tables[row] = merge(base, {"expected": []} | settings) | {
+            "title": f"{table.get('title', file.stem)}, {settings.get('title', row)}"
+        }
+    return tables
 
 
 def parse_override(text: str) -> Table:
-    """ "section.key=value" as a nested table; the value as in TOML, a string also without quotation marks."""
+    """Parse one setting of the command line.
+
+    Args:
+        text: "section.key=value"; the value as in TOML, a string also without quotation marks.
+
+    Returns:
+        The setting as nested tables.
+
+    Example:
+        >>> parse_override("network.name=wrn-10-2")
+        {'network': {'name': 'wrn-10-2'}}
+    """
     name, equals, value = text.partition("=")
     keys = [key.strip() for key in name.split(".")]
     if not equals or not all(keys):
         raise ValueError(f"a setting must read section.key=value, got {text!r}")
-    table: Any = _parse_value(value.strip())
+    try:
+        table: Any = tomllib.loads(f"value = {value.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        table = value.strip()
+    if isinstance(table, datetime.date | datetime.time):
+        table = value.strip()  # no setting is a date, but an unquoted title or folder may look like one
     for key in reversed(keys):
         table = {key: table}
     return dict(table)
 
 
-def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Table:
-    """`base` with `changes` laid over it, table by table.
+def merge(base: Mapping[str, Any], changes: Mapping[str, Any], *, keep_options: bool = False) -> Table:
+    """Lay `changes` over `base`, table by table.
 
     A section that gets another `name` loses what belonged to the old one: its options, and all else of a method or
     schedule.
+
+    Args:
+        base: Table to start from; stays as it is.
+        changes: Values that replace those of `base`.
+        keep_options: Whether a section keeps what belonged to its old name.
+
+    Returns:
+        A new table.
     """
     merged = dict(base)
     for key, change in changes.items():
         old = merged.get(key)
-        if not (isinstance(old, Mapping) and isinstance(change, Mapping)):
-            merged[key] = change
-            continue
-        if "name" in change and change["name"] != old.get("name"):
-            old = {} if key in ("method", "schedule") else {k: v for k, v in old.items() if k != "options"}
-        merged[key] = merge(old, change)
+        merged[key] = change
+        if isinstance(old, Mapping) and isinstance(change, Mapping):
+            if not keep_options and "name" in change and change["name"] != old.get("name"):
+                old = {} if key in ("method", "schedule") else {k: v for k, v in old.items() if k != "options"}
+            merged[key] = merge(old, change, keep_options=keep_options)
     return merged
 
 
 def dump_recipe(recipe: Recipe) -> str:
-    """The complete recipe as TOML: every setting written out, so that it stands without its bases and defaults."""
+    """Write a recipe as TOML.
+
+    Args:
+        recipe: Recipe to write.
+
+    Returns:
+        Every setting, so that the text depends on no base and no default.
+
+    Example:
+        >>> dump_recipe(Recipe(title="Mine")).splitlines()[0]
+        'title = "Mine"'
+    """
     return dump_toml(recipe.model_dump(mode="python"))
 
 
 def dump_toml(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
-    """A table as TOML; None, which TOML does not know, is left out."""
+    """Write a table as TOML.
+
+    Args:
+        table: Strings, numbers, booleans, lists and tables of them; None, which TOML does not have, is left out.
+        path: Keys of the table within the file.
+
+    Returns:
+        The text of the table and of those in it.
+    """
     plain = {k: v for k, v in table.items() if v is not None and not isinstance(v, Mapping)}
     lines = [f"{_key(key)} = {toml_value(value)}\n" for key, value in plain.items()]
     header = f"\n[{'.'.join(_key(part) for part in path)}]\n" if path and lines else ""
@@ -128,40 +259,19 @@ def dump_toml(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
     return header + "".join(lines) + "".join(inner)
 
 
-def _read_with_bases(file: Path, seen: tuple[Path, ...]) -> Table:
+def _read_with_bases(file: Path, row: str = PLAIN, seen: tuple[Path, ...] = ()) -> Table:
     if file.resolve() in seen:
-        raise ValueError(f"{file} extends itself, by way of {', '.join(f.name for f in seen)}")
-    try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not valid TOML: {error}") from error
-    base = table.pop(EXTENDS, None)
+        raise ValueError(f"{file} extends itself, by way of {', '.join(path.name for path in seen)}")
+    table = read_rows(file)[row]
+    table.pop("expected", None)
+    base = table.pop("extends", None)
     if base is None:
         return table
     if not isinstance(base, str):
-        raise ValueError(f"{file}: {EXTENDS} must name a recipe, got {base!r}")
-    beside = [file.parent / base, file.parent / f"{base}{SUFFIX}"]
-    base_file = next((path for path in beside if path.is_file()), None) or find_recipe(base)
-    return merge(_read_with_bases(base_file, (*seen, file.resolve())), table)
-
-
-def _after_names(setting: Table) -> float:
-    """How deep the name stands that a setting sets, as in method.saliency.name; infinity where it sets none."""
-    depth, inner = 0, setting
-    while isinstance(inner, dict) and inner:
-        if depth and "name" in inner:
-            return depth
-        depth, inner = depth + 1, next(iter(inner.values()))
-    return math.inf
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-    # No setting is a date, but a bare title or folder may look like one.
-    return text if isinstance(value, datetime.date | datetime.time) else value
+        raise ValueError(f"{file}: extends must name a recipe, got {base!r}")
+    beside = [path for path in (file.parent / base, file.parent / f"{base}.toml") if path.is_file()]
+    base_file, base_row = (beside[0], PLAIN) if beside else find_recipe(base)
+    return merge(_read_with_bases(base_file, base_row, (*seen, file.resolve())), table)
 
 
 def _key(key: str) -> str:
@@ -169,11 +279,16 @@ def _key(key: str) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """One value as TOML writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        # JSON's escapes are TOML's, but for the delete character, which JSON leaves bare.
+    """Write one value as TOML.
+
+    Args:
+        value: A string, number, boolean, list or table.
+
+    Returns:
+        The value in TOML's form, a table on one line.
+    """
+    if isinstance(value, str | bool):
+        # JSON's escapes are TOML's, except for the delete character, which JSON does not escape.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
     if isinstance(value, int | float):
         return repr(value)

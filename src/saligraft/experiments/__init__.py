@@ -1,1 +1,1 @@
-"""What the command line runs beyond a single training: comparisons and pictures."""
+"""What the command line runs beyond a single training: the demo, and pictures of methods."""

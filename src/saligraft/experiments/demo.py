@@ -1,49 +1,64 @@
 """The demo: one small network on `shapes`, trained plainly, with CutMix and with Saliency Grafting.
 
-All methods take the same number of optimiser steps. Saliency Grafting makes two passes a step, so equal steps are
-not equal compute: the table says what each costs, and where time is left, plain training is also given
+All methods take the same number of optimiser steps. Saliency Grafting makes two passes per step, so equal steps are
+not equal compute: the table lists the cost of each, and where time is left, plain training is also given
 Saliency Grafting's time. Trainings run side by side, one on each core, and their cost is measured in CPU time.
 """
 
+import multiprocessing
+import os
+import signal
+import threading
 import time
 import tomllib
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
 from saligraft.checks import positive, whole_number
-from saligraft.experiments.demo_pool import single_threaded_workers, worker_count
-from saligraft.experiments.demo_progress import TrainingBars
 from saligraft.reports.run_report import write_run_page
 from saligraft.training import EpochTiming, Recipe, SilentReporter, load_recipe, train
 from saligraft.training.accelerator import only_cpu
-from saligraft.training.run_folder import RECIPE, REPORT, read_marker, remove_run
+from saligraft.training.run_folder import METRICS, RECIPE, REPORT, read_marker, remove_run
 
-PLAIN, GRAFTING = "none", "saliency-grafting"
-EQUAL_TIME = "none-equal-time"
+PLAIN, GRAFTING, EQUAL_TIME = "none", "saliency-grafting", "none-equal-time"
+ARMS = {PLAIN: "Plain training", "cutmix": "CutMix", GRAFTING: "Saliency Grafting"}
+TITLES = {**ARMS, EQUAL_TIME: "Plain, equal time"}
+ORDER = (GRAFTING, PLAIN, "cutmix")  # the longest first, so that two workers finish together
 BASE_RECIPE = "shapes-wrn-10-2"
 # More steps than with the recipe's 50. Chosen on test error, in single trials of plain training on an earlier
-# rendering of shapes: 25 % after 20 epochs, where a trial with 50 had ended at 30 %. Not repeated over seeds.
+# rendering of shapes: 25 % after 20 epochs, where a trial with 50 had reached 30 %. Not repeated over seeds.
 BATCH_SIZE = 20
-TITLE = "Demo: "  # what the titles of the recipes begin with, and a demo's runs are known by
-ARMS = {PLAIN: "Plain training", "cutmix": "CutMix", GRAFTING: "Saliency Grafting"}
-ORDER = (GRAFTING, PLAIN, "cutmix")  # the longest first, so that two workers end together
-SEED_IN_PLAIN_RUNS = 3.6  # time of all arms of a seed in plain runs: about 1 + 1 + 1.6 (one seed gave 3.5)
+TITLE = "Demo: "  # the recipes' titles start with it: that identifies the runs of a demo
+SEED_IN_PLAIN_RUNS = 3.6  # time of all arms of a seed in plain runs: about 1 + 1 + 1.6 (one seed measured 3.5)
 GRAFTING_IN_PLAIN_RUNS = 1.6
-GLANCE = 0.5  # seconds between two looks at how far the trainings are
+UPDATE_SECONDS = 0.5  # between two updates of the progress bars
 RESERVE = 0.04  # share of the budget kept for the gallery and the page
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoSettings:
-    """How large the demo is; the defaults fit five minutes on two cores."""
+    """How large the demo is; the defaults fit five minutes on two cores.
 
-    seeds: int = 3  # at most; fewer where the minutes do not suffice
+    Args:
+        seeds: Number of seeds, as far as the minutes allow.
+        epochs: Epochs of every training.
+        minutes: Time limit; the first seed is always completed, others start only if they will finish in time.
+        per_class: Training images per class.
+        network: Name of the network.
+    """
+
+    seeds: int = 3
     epochs: int = 18
-    minutes: float = 4.7  # the first seed always ends, the others start only if they will fit
+    minutes: float = 4.7
     per_class: int = 100
     network: str = "wrn-10-1"
 
@@ -56,52 +71,64 @@ class DemoSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmRun:
-    """One training of the demo: what was run, how it went, epoch by epoch, and how long its epochs took."""
+    """One training of the demo.
+
+    Args:
+        arm: What was trained: a key of `TITLES`.
+        seed: Its seed.
+        folder: Its run folder.
+        error: Test error in percent: "final", "best" epoch, "last10_mean".
+        curve: Test error after every epoch.
+        wall_seconds: From start to end, with loading, tests and pages.
+        seconds: All training without the tests: CPU time, or on a GPU elapsed time.
+        mixing_seconds: One epoch after the warm-up: the median, which a busy moment does not change.
+        images_per_second: Of that epoch.
+    """
 
     arm: str
     seed: int
     folder: Path
-    epochs: int
-    best: float
-    last10_mean: float
-    final: float
+    error: dict[str, float]
     curve: tuple[float, ...]
-    wall_seconds: float  # from start to end, with loading, tests and pages
-    seconds: float  # of all training, without the tests: CPU time, or on a GPU the clock's
-    mixing_seconds: float  # of one epoch after the warm-up: the median, which a busy moment does not move
-    images_per_second: float  # of that epoch
+    wall_seconds: float
+    seconds: float
+    mixing_seconds: float
+    images_per_second: float
 
 
 @dataclass(kw_only=True)
 class DemoRuns:
-    """All trainings of one demo and how many seeds the time allowed for."""
+    """All trainings of one demo.
+
+    Args:
+        settings: How large it was to be.
+        runs: Its trainings.
+        seeds_run: Number of seeds that the time allowed.
+        why: Why it is that number.
+    """
 
     settings: DemoSettings
     runs: list[ArmRun] = field(default_factory=list)
     seeds_run: int = 0
-    why: str = ""
+    why: str = "as requested"
 
     def of(self, arm: str) -> list[ArmRun]:
-        """The runs of one method, in the order of their seeds."""
+        """The runs of one arm, in the order of their seeds."""
         return [run for run in self.runs if run.arm == arm]
 
     def cost(self, arm: str) -> float:
-        """Time of a step after the warm-up against plain training of the same seed."""
+        """Time of a step after the warm-up, relative to plain training of the same seed."""
         pairs = zip(self.of(arm), self.of(PLAIN), strict=True)
         return fmean(run.mixing_seconds / plain.mixing_seconds for run, plain in pairs)
 
 
-def say_at_once(line: str) -> None:
-    """Print, also into a file or pipe, before the next minutes of silence."""
+def print_now(line: str) -> None:
+    """Print a line without buffering, so that a file or pipe has it before the next minutes of silence.
+
+    Args:
+        line: What to print.
+    """
     print(line, flush=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Workers:
-    """Where trainings run, and how many at once."""
-
-    pool: Executor
-    count: int
 
 
 def run_demo(
@@ -109,52 +136,62 @@ def run_demo(
     settings: DemoSettings | None = None,
     *,
     overwrite: bool = False,
-    say: Callable[[str], None] = say_at_once,
-    workers: Workers | None = None,
+    say: Callable[[str], None] = print_now,
+    pool: Executor | None = None,
 ) -> DemoRuns:
-    """Train every arm of one seed after another into folders under `out`; all arms of a seed that starts are finished.
+    """Train every arm, seed by seed, into folders under `out`; a seed that starts is completed for all arms.
 
-    Without `workers` there is one single-threaded process per core.
+    Args:
+        out: Folder of the demo.
+        settings: How large the demo is; None for the defaults.
+        overwrite: Whether to replace an earlier demo in `out`.
+        say: Receives a line at the start and end of every training.
+        pool: Where trainings run, one at a time; None for one single-threaded process per core.
+
+    Returns:
+        The runs and their numbers.
     """
     settings = settings or DemoSettings()
     for arm in ARMS:
-        demo_recipe(settings, arm, 0, settings.epochs)  # a mistake shows before anything is removed
+        demo_recipe(settings, arm, 0, settings.epochs)  # errors must show before anything is removed
     prepare_folder(out, overwrite=overwrite)
-    if workers is not None:
-        return _Schedule(out, settings, workers, say).run()
-    count = min(worker_count(), len(ARMS) * settings.seeds)
-    with single_threaded_workers(count) as pool:
-        return _Schedule(out, settings, Workers(pool=pool, count=count), say).run()
+    if pool is not None:
+        return _Schedule(out, settings, pool, 1, say).run()
+    workers = min(worker_count(), len(ARMS) * settings.seeds)
+    with single_threaded_workers(workers) as processes:
+        return _Schedule(out, settings, processes, workers, say).run()
 
 
 class _Schedule:
-    """Hands trainings to the workers, seed after seed, as long as the time suffices."""
+    """Hands trainings to the workers, seed after seed, as long as time is left."""
 
-    def __init__(self, out: Path, settings: DemoSettings, workers: Workers, say: Callable[[str], None]) -> None:
-        self.out, self.settings, self.workers, self.say = out, settings, workers, say
-        self.demo = DemoRuns(settings=settings, why="as asked for")
+    def __init__(
+        self, out: Path, settings: DemoSettings, pool: Executor, workers: int, say: Callable[[str], None]
+    ) -> None:
+        self.out, self.settings, self.pool, self.workers, self.say = out, settings, pool, workers, say
+        self.demo = DemoRuns(settings=settings)
         self.start, self.budget = time.monotonic(), 60 * settings.minutes * (1 - RESERVE)
         self.running: dict[Future[ArmRun], tuple[str, float]] = {}  # arm, and when it was started
-        self.bars = TrainingBars()
+        self.progress, self.bars = progress_bars(Console(stderr=True)), dict[Path, TaskID]()
 
     def run(self) -> DemoRuns:
-        with self.bars:
-            self._seeds()
+        with self.progress:
+            self._run_seeds()
             if self.demo.seeds_run < self.settings.seeds:
                 self.demo.why = (
-                    f"{self.settings.seeds} asked for; a seed takes {self._whole_seed():.0f} s, "
-                    f"and another would not end within {self.settings.minutes:g} minutes"
+                    f"{self.settings.seeds} requested; a seed takes {self._seed_seconds():.0f} s, "
+                    f"and another would not finish within {self.settings.minutes:g} minutes"
                 )
-            self._equal_time()
-        places = [*ARMS, EQUAL_TIME]
-        self.demo.runs.sort(key=lambda run: (places.index(run.arm), run.seed))
+            self._run_equal_time()
+        order = list(TITLES)
+        self.demo.runs.sort(key=lambda run: (order.index(run.arm), run.seed))
         return self.demo
 
-    def _seeds(self) -> None:
+    def _run_seeds(self) -> None:
         waiting: deque[tuple[str, int]] = deque()
         while True:
-            while len(self.running) < self.workers.count:
-                if not waiting and self._another_seed():
+            while len(self.running) < self.workers:
+                if not waiting and self._has_time_for_seed():
                     waiting.extend((arm, self.demo.seeds_run) for arm in ORDER)
                     self.demo.seeds_run += 1
                 if not waiting:
@@ -165,54 +202,52 @@ class _Schedule:
             self._collect()
 
     def _submit(self, arm: str, seed: int, epochs: int) -> None:
-        title = f"seed {seed} · {_title(arm)}"
+        title = f"seed {seed} · {TITLES[arm]}"
         self.say(f"{title}: started, {epochs} epochs")
-        self.bars.add(run_folder(self.out, arm, seed), title, epochs)
-        task = self.workers.pool.submit(train_arm, self.out, self.settings, arm, seed, epochs)
+        self.bars[run_folder(self.out, arm, seed)] = self.progress.add_task(title, total=epochs)
+        task = self.pool.submit(train_arm, self.out, self.settings, arm, seed, epochs)
         self.running[task] = (arm, time.monotonic())
 
     def _collect(self) -> None:
         """Wait for the next training to end."""
-        while not (done := wait(self.running, timeout=GLANCE, return_when=FIRST_COMPLETED).done):
-            self.bars.update()
+        while not (done := wait(self.running, timeout=UPDATE_SECONDS, return_when=FIRST_COMPLETED).done):
+            update_bars(self.progress, self.bars)
         for task in done:
             del self.running[task]
             run = task.result()
-            self.bars.remove(run.folder)
+            self.progress.remove_task(self.bars.pop(run.folder))
             self.demo.runs.append(run)
-            elapsed = time.monotonic() - self.start
-            title = _title(run.arm)
-            self.say(
-                f"seed {run.seed} · {title}: {run.final:.1f} % error after {run.epochs} epochs, {elapsed:.0f} s so far"
-            )
+            result = f"{run.error['final']:.1f} % error after {len(run.curve)} epochs"
+            elapsed = f"{time.monotonic() - self.start:.0f} s so far"
+            self.say(f"seed {run.seed} · {TITLES[run.arm]}: {result}, {elapsed}")
             if run.arm == PLAIN and len(self.demo.of(PLAIN)) == 1:
                 self._warn_if_slow(run.wall_seconds)
 
-    def _another_seed(self) -> bool:
-        """Whether one more is asked for and would end in time, by what the trainings so far took."""
+    def _has_time_for_seed(self) -> bool:
+        """Whether another seed is requested and would finish in time, judging by the trainings so far."""
         if not 0 < self.demo.seeds_run < self.settings.seeds:
             return self.demo.seeds_run == 0
         now = time.monotonic()
-        left = sum(max(0.0, self._expected(arm) - (now - begun)) for arm, begun in self.running.values())
-        return now - self.start + left / self.workers.count + self._whole_seed() <= self.budget
+        left = sum(max(0.0, self._expected(arm) - (now - started)) for arm, started in self.running.values())
+        return now - self.start + left / self.workers + self._seed_seconds() <= self.budget
 
-    def _whole_seed(self) -> float:
-        return sum(map(self._expected, ARMS)) / self.workers.count
+    def _seed_seconds(self) -> float:
+        return sum(map(self._expected, ARMS)) / self.workers
 
     def _expected(self, arm: str) -> float:
-        """Time of a training: as the arm's last one, or the longest of all; 0 while nothing is known.
+        """Time of a training: that of the arm's last one, else the longest of all; 0 while nothing is known.
 
-        Not the arm's longest, which one busy minute of the machine would decide for good.
+        Not the arm's longest: a single busy minute of the machine would count for good.
         """
         if own := self.demo.of(arm):
             return own[-1].wall_seconds
         return max((run.wall_seconds for run in self.demo.runs), default=0.0)
 
-    def _equal_time(self) -> None:
+    def _run_equal_time(self) -> None:
         """Give plain training the time that Saliency Grafting took, if the budget still covers all seeds."""
         plain, grafting = (sum(run.seconds for run in self.demo.of(arm)) for arm in (PLAIN, GRAFTING))
         epochs = round(self.settings.epochs * grafting / plain)
-        rounds = -(-self.demo.seeds_run // self.workers.count)
+        rounds = -(-self.demo.seeds_run // self.workers)
         ends = time.monotonic() - self.start + rounds * self._expected(GRAFTING)
         if epochs <= self.settings.epochs or ends > self.budget:
             return
@@ -222,17 +257,53 @@ class _Schedule:
             self._collect()
 
     def _warn_if_slow(self, plain_run: float) -> None:
-        """Say after the first plain run if the first seed will not end in time: it is finished all the same."""
-        whole_seed = plain_run * max(SEED_IN_PLAIN_RUNS / self.workers.count, GRAFTING_IN_PLAIN_RUNS)
-        if whole_seed > 60 * self.settings.minutes:
+        """Say after the first plain run if the first seed, which is completed anyway, will not finish in time."""
+        seconds = plain_run * max(SEED_IN_PLAIN_RUNS / self.workers, GRAFTING_IN_PLAIN_RUNS)
+        if seconds > 60 * self.settings.minutes:
             self.say(
-                f"slow or busy machine: one seed will take about {whole_seed / 60:.0f} minutes, more than the "
-                f"{self.settings.minutes:g} asked for; --epochs {max(1, self.settings.epochs // 2)} would halve it"
+                f"slow or busy machine: one seed will take about {seconds / 60:.0f} minutes, more than the "
+                f"{self.settings.minutes:g} requested; --epochs {max(1, self.settings.epochs // 2)} would halve it"
             )
 
 
+def progress_bars(console: Console) -> Progress:
+    """Return an empty set of progress bars, one to be added per training; nothing is shown but on terminals.
+
+    Args:
+        console: Where the bars are shown.
+
+    Returns:
+        The bars.
+    """
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(), TextColumn("epoch {task.completed}/{task.total}"))
+    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(compact=True))
+    return Progress(*columns, *times, console=console, transient=True, disable=not console.is_terminal)
+
+
+def update_bars(progress: Progress, bars: Mapping[Path, TaskID]) -> None:
+    """Set each bar to the epochs that its training, in another process, has written so far.
+
+    Args:
+        progress: The bars.
+        bars: The bar of each run folder.
+    """
+    for folder, bar in bars.items():
+        if (folder / METRICS).is_file():
+            progress.update(bar, completed=(folder / METRICS).read_bytes().count(b"\n"))
+
+
 def demo_recipe(settings: DemoSettings, method: str, seed: int, epochs: int) -> Recipe:
-    """The bundled shapes recipe of one arm, at the demo's size; arms differ in the method alone."""
+    """Load the bundled shapes recipe of one method at the demo's size; methods differ in nothing else.
+
+    Args:
+        settings: How large the demo is.
+        method: A key of `ARMS`.
+        seed: Seed of the run.
+        epochs: Number of epochs.
+
+    Returns:
+        The recipe.
+    """
     name = BASE_RECIPE if method == PLAIN else f"{BASE_RECIPE}-{method}"
     sizes = [
         f"title={TITLE}{ARMS[method]}, seed {seed}",
@@ -248,20 +319,29 @@ def demo_recipe(settings: DemoSettings, method: str, seed: int, epochs: int) -> 
 
 
 def warmup_epochs(epochs: int) -> int:
-    """The paper's 5 first epochs without mixing (appendix B), for every method alike; a quarter of a shorter run."""
+    """Return the paper's 5 epochs without mixing (appendix B), or a quarter of a shorter run.
+
+    Args:
+        epochs: Length of the run.
+
+    Returns:
+        Number of warm-up epochs, the same for every method.
+    """
     return min(5, epochs // 4)
 
 
 def prepare_folder(out: Path, *, overwrite: bool) -> None:
-    """Take an empty folder, an unfinished demo, or with `overwrite` a finished one; remove what it holds of a demo.
+    """Remove the runs of an unfinished demo, or with `overwrite` of a finished one; refuse folders with other content.
 
-    Any other folder with something in it is refused. Only files of the demo's own runs are removed.
+    Args:
+        out: Folder of the demo.
+        overwrite: Whether a finished demo may be replaced.
     """
     if out.exists() and not out.is_dir():
         raise ValueError(f"out must be a folder, got the file {out}")
     if not out.exists() or not any(out.iterdir()):
         return
-    runs = [folder for arm in (*ARMS, EQUAL_TIME) for folder in (out / arm).glob("seed-*") if _is_of_a_demo(folder)]
+    runs = [folder for arm in TITLES for folder in (out / arm).glob("seed-*") if _is_demo_run(folder)]
     if not runs:
         raise ValueError(f"{out} is not empty and holds no demo: choose another --out")
     if (out / REPORT).exists() and not overwrite:
@@ -271,7 +351,7 @@ def prepare_folder(out: Path, *, overwrite: bool) -> None:
         remove_run(folder)
 
 
-def _is_of_a_demo(folder: Path) -> bool:
+def _is_demo_run(folder: Path) -> bool:
     try:
         recipe = tomllib.loads((folder / RECIPE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -280,25 +360,31 @@ def _is_of_a_demo(folder: Path) -> bool:
 
 
 def train_arm(out: Path, settings: DemoSettings, arm: str, seed: int, epochs: int) -> ArmRun:
-    """One training, in whatever process this is called."""
-    began = time.monotonic()
-    method = PLAIN if arm == EQUAL_TIME else arm
+    """Train one arm in the calling process and write the page of the run.
+
+    Args:
+        out: Folder of the demo.
+        settings: How large the demo is.
+        arm: A key of `TITLES`.
+        seed: Seed of the run.
+        epochs: Number of epochs.
+
+    Returns:
+        The numbers of the run.
+    """
+    started = time.monotonic()
     folder = run_folder(out, arm, seed)
-    recipe = demo_recipe(settings, method, seed, epochs)
+    recipe = demo_recipe(settings, PLAIN if arm == EQUAL_TIME else arm, seed, epochs)
     result = train(recipe, out=folder, overwrite=True, reporter=SilentReporter())
     write_run_page(result)
     mixing = result.timing[warmup_epochs(epochs) :]
-    error = result.summary["top1_error"]
     return ArmRun(
         arm=arm,
         seed=seed,
         folder=folder,
-        epochs=len(result.metrics),
-        best=error["best"],
-        last10_mean=error["last10_mean"],
-        final=error["final"],
+        error=result.summary["top1_error"],
         curve=tuple(line.top1_error for line in result.metrics),
-        wall_seconds=time.monotonic() - began,
+        wall_seconds=time.monotonic() - started,
         seconds=sum(map(_seconds, result.timing)),
         mixing_seconds=median(map(_seconds, mixing)),
         images_per_second=median(line.images_per_second * line.seconds / _seconds(line) for line in mixing),
@@ -310,9 +396,52 @@ def run_folder(out: Path, arm: str, seed: int) -> Path:
 
 
 def _seconds(epoch: EpochTiming) -> float:
-    """Time of an epoch that other programs, and the training on the next core, do not prolong."""
+    """Time of an epoch, not prolonged by other programs or by the training on the next core."""
     return epoch.cpu_seconds if only_cpu() else epoch.seconds
 
 
-def _title(arm: str) -> str:
-    return ARMS.get(arm, "Plain, equal time")
+def worker_count() -> int:
+    """Return the number of cores this process may use, or 1 where trainings share a GPU."""
+    if not only_cpu():
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def single_threaded_workers(count: int) -> Iterator[Executor]:
+    """Start processes with one thread each; if the block raises, they are ended at once.
+
+    Steps this small gain little from a second thread, and lose much where another program occupies a core: all
+    threads of a step wait for the slowest. Two single-threaded processes do not wait for each other.
+
+    Args:
+        count: Number of processes.
+
+    Yields:
+        The pool of processes.
+    """
+    before = set(multiprocessing.active_children())
+    context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads in an undefined state
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in set(multiprocessing.active_children()) - before:
+            worker.terminate()
+        raise
+    pool.shutdown()
+
+
+def _start_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent decides
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    torch.set_num_threads(1)
+
+
+def _exit_with_parent() -> None:
+    """Stop training if the parent process is killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

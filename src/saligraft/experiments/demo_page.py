@@ -1,122 +1,90 @@
 """The demo's table and page, made from its runs alone."""
 
-import math
-from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 from saligraft.data import load
-from saligraft.experiments.demo import ARMS, EQUAL_TIME, GRAFTING, PLAIN, DemoRuns, warmup_epochs
+from saligraft.experiments.demo import ARMS, EQUAL_TIME, GRAFTING, PLAIN, TITLES, DemoRuns, warmup_epochs
 from saligraft.experiments.show import POOL, choose, draw_gallery, network_of_run
 from saligraft.methods import SaliencyGrafting
-from saligraft.reports import page
-from saligraft.reports.gallery import most_telling
-from saligraft.reports.plots import Curve, learning_curves
-from saligraft.reports.tables import ResultTable, html_table, lowest
+from saligraft.reports.figures import Curve
+from saligraft.reports.gallery import class_strips, most_balanced
+from saligraft.reports.page import versions, write_page
+from saligraft.reports.tables import ResultTable, lowest
+from saligraft.training.run_folder import RECIPE, REPORT
 
 COLUMNS = ("Method", "Error", "Best epoch", "Last 10", "Epochs", "Images/s", "Cost")
-
-
-def arm_titles(demo: DemoRuns) -> dict[str, str]:
-    """The arms that were run, with the names people read."""
-    titles = dict(ARMS)
-    if demo.of(EQUAL_TIME):
-        titles[EQUAL_TIME] = "Plain, equal time"
-    return titles
+ERRORS = ("final", "best", "last10_mean")  # of columns 1 to 3
 
 
 def result_table(demo: DemoRuns) -> ResultTable:
-    """One row per arm: errors as mean ± standard error over seeds, speed, and cost against plain training."""
-    titles = arm_titles(demo)
-    rows = [_row(demo, arm, title) for arm, title in titles.items()]
-    best: set[tuple[int, int]] = set()
-    for column, name in ((1, "final"), (2, "best"), (3, "last10_mean")):
-        means = [fmean(getattr(run, name) for run in demo.of(arm)) for arm in titles]
-        best |= {(place, column) for place in lowest(means)}
-    seeds = f"{demo.seeds_run} seed{'s' if demo.seeds_run > 1 else ''}"
-    spread = "mean ± standard error over" if demo.seeds_run > 1 else "from"
-    warmup = warmup_epochs(demo.settings.epochs)
-    notes = [
-        f"Error: percent of the test images, {spread} {seeds} ({demo.why}): after the last epoch, at the best one, "
-        "and as the mean of the last 10.",
-        "Images/s: of one training, on one core or the GPU. Cost: time of a step against plain training, on a CPU in "
-        "CPU time. A step of Saliency Grafting is two passes, originals and grafts.",
-        f"A short run: {demo.settings.epochs} epochs, the first {warmup} without mixing; the paper takes 300 and more.",
+    """Tabulate the arms: errors as mean ± standard error over seeds, speed, and cost relative to plain training.
+
+    Args:
+        demo: The runs.
+
+    Returns:
+        One row per arm; the lowest errors are marked.
+    """
+    arms = [arm for arm in TITLES if demo.of(arm)]
+    # One "epoch" per column: a curve's mean and standard error over seeds serve for single numbers too.
+    errors = [
+        Curve(name=arm, runs=tuple(tuple(run.error[name] for name in ERRORS) for run in demo.of(arm))) for arm in arms
     ]
-    return ResultTable(columns=COLUMNS, rows=tuple(rows), best=frozenset(best), notes=tuple(notes))
+    rows = []
+    for arm, error in zip(arms, errors, strict=True):
+        spread = [f" ± {value:.1f}" if demo.seeds_run > 1 else "" for value in error.standard_error]
+        means = [f"{mean:.1f}{plus_minus}" for mean, plus_minus in zip(error.mean, spread, strict=True)]
+        rate = fmean(run.images_per_second for run in demo.of(arm))
+        rows.append((TITLES[arm], *means, str(len(demo.of(arm)[0].curve)), f"{rate:,.0f}", f"{demo.cost(arm):.2f}×"))
+    best = {(row, column + 1) for column in range(3) for row in lowest([error.mean[column] for error in errors])}
+    seeds = f"mean ± standard error over {demo.seeds_run} seeds" if demo.seeds_run > 1 else "from 1 seed"
+    notes = (
+        f"Error: percent of the test images, {seeds} ({demo.why}): after the last epoch, at the best one, "
+        "and as the mean of the last 10.",
+        "Images/s: of one training, on one core or the GPU. Cost: time of a step relative to plain training, on a CPU "
+        "in CPU time. A step of Saliency Grafting is two passes, originals and grafts.",
+        f"A short run: {demo.settings.epochs} epochs, the first {warmup_epochs(demo.settings.epochs)} without mixing; "
+        "the paper trains for 300 and more.",
+    )
+    return ResultTable(columns=COLUMNS, rows=tuple(rows), best=frozenset(best), notes=notes)
 
 
 def write_demo_page(out: Path, demo: DemoRuns, command: str) -> Path:
-    """Write `report.html` under `out`; the gallery comes from the first seed's Saliency Grafting network."""
-    run = demo.of(GRAFTING)[0]
+    """Write `report.html`, with a gallery through the first seed's Saliency Grafting network.
+
+    Args:
+        out: Folder of the demo.
+        demo: The runs.
+        command: The command that started the demo.
+
+    Returns:
+        The page's path.
+    """
+    folder = demo.of(GRAFTING)[0].folder
     pool = choose(load("shapes", split="test", per_class=POOL // 10 + 1), POOL, seed=0)
-    rows = draw_gallery(SaliencyGrafting(), network_of_run(run.folder), pool, count=6, seed=0)
-    recipe = (run.folder / "recipe.toml").read_text(encoding="utf-8")
-    seeds = f"{demo.seeds_run} seed{'s' if demo.seeds_run > 1 else ''}"
-    sections = [
-        page.Section(title="Result", body=html_table(result_table(demo))),
-        page.Section(title="Learning curves", body=learning_curves(_curves(demo)), intro=_curve_intro(demo)),
-        page.steps_section(most_telling(rows)),
-        page.gallery_section(
-            rows,
-            "Test images mixed with the maps of the Saliency Grafting network trained here (seed 0). Each row draws "
-            f"its own grid and p<sub>B</sub>. {page.gallery_legend(rows)}",
-        ),
-        page.contact_sheet_section(load("shapes", per_class=min(12, demo.settings.per_class))),
-        page.Section(
-            title="How it was run",
-            body=page.facts_html(_facts(demo, command), {"Recipe of Saliency Grafting, seed 0": recipe}),
-        ),
-    ]
-    lead = (
-        f"One {demo.settings.network} on <b>shapes</b>, {demo.settings.per_class} images a class, "
-        f"{demo.settings.epochs} epochs, {seeds}: the methods differ only in how training images are mixed"
-        + ("; plain training is also given Saliency Grafting's time." if demo.of(EQUAL_TIME) else ".")
-    )
-    html = page.page_html(
-        "Saliency Grafting against plain training and CutMix", lead, sections, kicker="saligraft demo"
-    )
-    return page.write_page(out / "report.html", html)
-
-
-def _row(demo: DemoRuns, arm: str, title: str) -> tuple[str, ...]:
-    runs = demo.of(arm)
-    return (
-        title,
-        _mean_and_error([run.final for run in runs]),
-        _mean_and_error([run.best for run in runs]),
-        _mean_and_error([run.last10_mean for run in runs]),
-        str(runs[0].epochs),
-        f"{fmean(run.images_per_second for run in runs):,.0f}",
-        f"{demo.cost(arm):.2f}×",
-    )
-
-
-def _mean_and_error(values: Sequence[float]) -> str:
-    if len(values) == 1:
-        return f"{values[0]:.1f}"
-    return f"{fmean(values):.1f} ± {stdev(values) / math.sqrt(len(values)):.1f}"
-
-
-def _curves(demo: DemoRuns) -> list[Curve]:
-    """The arms of equal length; plain training at equal time runs on its own clock and stays in the table."""
-    return [Curve(name=title, runs=tuple(run.curve for run in demo.of(arm))) for arm, title in ARMS.items()]
-
-
-def _curve_intro(demo: DemoRuns) -> str:
-    if demo.seeds_run == 1:
-        return "Error on the test images after every epoch, one seed."
-    return (
-        f"Error on the test images after every epoch: mean over {demo.seeds_run} seeds, band of ± one standard error."
-    )
-
-
-def _facts(demo: DemoRuns, command: str) -> dict[str, str]:
-    total = sum(run.seconds for run in demo.runs)
-    plain = fmean(run.seconds for run in demo.of(PLAIN))
-    return {
+    rows = draw_gallery(SaliencyGrafting(), network_of_run(folder), pool, count=6, seed=0)
+    data = load("shapes", per_class=min(12, demo.settings.per_class))
+    total, plain = sum(run.seconds for run in demo.runs), fmean(run.seconds for run in demo.of(PLAIN))
+    facts = {
         "Command": command,
         "Seeds": f"{demo.seeds_run} ({demo.why})",
-        "Training time": f"{total:.0f} s in all if one came after the other, {plain:.0f} s for one plain training",
-        **page.versions(),
+        "Training time": f"{total:.0f} s in total if run one after the other, {plain:.0f} s for one plain training",
     }
+    return write_page(
+        out / REPORT,
+        "demo.html",
+        title="Saliency Grafting against plain training and CutMix",
+        settings=demo.settings,
+        seeds=demo.seeds_run,
+        equal_time=bool(demo.of(EQUAL_TIME)),
+        table=result_table(demo),
+        # Plain training at equal time has another number of epochs: it is in the table only.
+        curves=[Curve(name=title, runs=tuple(run.curve for run in demo.of(arm))) for arm, title in ARMS.items()],
+        rows=rows,
+        best_row=most_balanced(rows),
+        data=data,
+        strips=class_strips(data),
+        facts={**facts, **versions()},
+        recipe=(folder / RECIPE).read_text(encoding="utf-8"),
+    )

@@ -1,14 +1,14 @@
-"""Look at a method: mix pairs from a data set or from one's own image files, and draw what happened.
+"""Look at a method: mix pairs from a data set or from image files, and draw the result as PNG and as page.
 
-A lens is the network whose feature maps serve as saliency: of a finished run, untrained by name, or, where nothing
-is said, trained on `shapes` in about half a minute. The page says which.
+A lens is the network whose feature maps serve as saliency: that of a finished run, an untrained one by name, or by
+default one trained on `shapes` in about half a minute. The page says which.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,77 +17,147 @@ from torch import Tensor, nn
 
 from saligraft.data import ImageData, Split
 from saligraft.data.image_files import decoded
+from saligraft.data.threads import one_thread
 from saligraft.draws import key
 from saligraft.networks import build_network
-from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows
-from saligraft.reports.run_report import write_run_page
+from saligraft.reports.figures import save_gallery
+from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows, most_balanced
+from saligraft.reports.page import versions, write_page
+from saligraft.reports.run_report import method_title, write_run_page
 from saligraft.saliency import saliency_source
 from saligraft.saliency.capture import logits_of
-from saligraft.threads import one_thread
 from saligraft.training import Recipe, load_recipe, train
 from saligraft.training.run_folder import MODEL, RECIPE, RESULT, load_weights
 from saligraft.training.setup import load_split, make_network
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"})
-POOL = 64  # images that pairs are drawn from: enough to choose among, quick for any network
+POOL = 64  # images that pairs are drawn from: enough to choose from, fast for any network
 QUICK_EPOCHS = 14
+ROWS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lens:
-    """A network as a source of saliency, the input it expects, and one honest line on where it comes from."""
+    """A network as a source of saliency, with the input it expects.
+
+    Args:
+        network: The network, in evaluation mode.
+        mean: Channel means of its input.
+        std: Channel standard deviations of its input.
+        size: Height and width it was trained at; None to use images at their own size.
+        origin: One line on where the network comes from.
+        classes: What its logits stand for.
+    """
 
     network: nn.Module
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    size: tuple[int, int] | None  # height and width it was trained at; None: as the images come
+    size: tuple[int, int] | None
     origin: str
-    classes: tuple[str, ...] = ()  # what its logits stand for
+    classes: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """The line for the page: where the network comes from, and at what size it looks."""
+        """The line for the page: where the network comes from, and its input size."""
         if self.size is None:
             return self.origin
-        return f"{self.origin}; it looks at {self.size[0]}×{self.size[1]} pixels"
+        return f"{self.origin}; its input is {self.size[0]}×{self.size[1]} pixels"
 
     def view(self, images: Tensor) -> Tensor:
-        """Images (B,C,H,W) in [0,1] as the network expects them: its size, and normalised."""
+        """Resize and normalise images (B,C,H,W) in [0,1] as the network expects them."""
         if self.size is not None and tuple(images.shape[-2:]) != self.size:
             images = F.interpolate(images, self.size, mode="bilinear", antialias=True, align_corners=False)
         mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
         return (images - mean) / std
 
     def saliency(self, images: Tensor, source: str = "feature-map", labels: Tensor | None = None) -> Tensor:
-        """Maps (B,h,w) of images (B,C,H,W) in [0,1], in evaluation mode; the images' own size does not matter."""
+        """Compute maps (B,h,w) of images (B,C,H,W) in [0,1], of any size."""
         return saliency_source(source, self.network)(self.view(images), labels)
 
     def labels_of(self, images: Tensor, labels: Tensor, classes: tuple[str, ...]) -> Tensor:
-        """The labels, if they count the network's own classes; otherwise the class it takes each image for."""
+        """Return the labels if they index the network's classes, otherwise the classes it predicts."""
         if classes == self.classes:
             return labels
-        with self.looking():
+        with torch.no_grad():
             return logits_of(self.network(self.view(images))).argmax(1)
 
-    @contextmanager
-    def looking(self) -> Iterator[None]:
-        """The network in evaluation mode, without gradients; afterwards in the mode it was in."""
-        training = self.network.training
-        self.network.eval()
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            self.network.train(training)
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """What is looked at, through which network, and where the pictures go.
+
+    Args:
+        pool: Images that pairs are drawn from.
+        lens: The network that provides saliency.
+        out: Folder to write to.
+        rows: Number of pairs; None for as many as suit the page.
+        seed: Seed of pairs and draws.
+    """
+
+    pool: ImageData
+    lens: Lens
+    out: Path
+    rows: int | None
+    seed: int
+
+    def facts(self) -> dict[str, str]:
+        """What the page says about how it was made."""
+        height, width = self.pool.images.shape[-2:]
+        images = f"{len(self.pool)} of {self.pool.name}, {height}×{width} pixels"
+        facts = {"Images": images, "Saliency": self.lens.describe()}
+        if self.lens.classes != self.pool.classes:
+            facts["Classes"] = "unknown to the network: gradients are those of the class it predicts"
+        return {**facts, **versions()}
+
+
+def write_gallery(scene: Scene, name: str, mixer: Mixer) -> list[Path]:
+    """Write gallery.png and gallery.html of one method.
+
+    Args:
+        scene: Images, network and folder.
+        name: The method's name.
+        mixer: The method.
+
+    Returns:
+        The files.
+    """
+    rows = draw_gallery(mixer, scene.lens, scene.pool, count=scene.rows or ROWS, seed=scene.seed)
+    values: dict[str, Any] = {"data": scene.pool.name, "network": scene.lens.describe(), "facts": scene.facts()}
+    title = f"{method_title(name)}, pair by pair"
+    page = scene.out / "gallery.html"
+    return [
+        save_gallery(rows, scene.out / "gallery.png"),
+        write_page(page, "gallery.html", title=title, rows=rows, best_row=most_balanced(rows), **values),
+    ]
 
 
 def choose(data: Split, count: int, seed: int) -> ImageData:
-    """Up to `count` images of the data, without masks and boxes, chosen and ordered by the seed."""
+    """Draw up to `count` images at random, without masks and boxes.
+
+    Args:
+        data: Any split of a data set.
+        count: Number of images.
+        seed: Seed of the choice.
+
+    Returns:
+        The images, in memory.
+    """
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(key(seed)))[:count]
     return replace(data.take(order), masks=None, boxes=None)
 
 
 def draw_gallery(method: Mixer, lens: Lens, pool: ImageData, *, count: int, seed: int) -> list[GalleryRow]:
-    """Rows of pairs of the pool's images, each pair mixed by the method with the lens's saliency."""
+    """Mix pairs of the pool's images with the lens's saliency.
+
+    Args:
+        method: A batch mixer.
+        lens: The network that provides saliency.
+        pool: Images that pairs are drawn from.
+        count: Number of rows.
+        seed: Seed of the draws.
+
+    Returns:
+        The rows of the gallery.
+    """
     images = pool.images.float() / 255
     saliency = None
     if getattr(method, "needs_saliency", False):
@@ -97,44 +167,71 @@ def draw_gallery(method: Mixer, lens: Lens, pool: ImageData, *, count: int, seed
 
 
 def network_of_run(folder: Path) -> Lens:
-    """The trained network of a run folder."""
+    """Load the trained network of a run folder.
+
+    Args:
+        folder: Folder of a finished run.
+
+    Returns:
+        The network as a lens.
+    """
     if not (folder / RECIPE).is_file():
         raise ValueError(f"run must be the folder of a finished run, got {folder} without {RECIPE}")
     recipe = load_recipe(folder / RECIPE)
     data = load_split(recipe, "test")
     network = make_network(recipe, data)
-    load_weights(folder, network)
+    load_weights(folder, network.eval())
     origin = f"{recipe.network.name}, trained for {recipe.training.epochs} epochs on {recipe.data.name} ({folder})"
     size = data.image_shape[1:]
     return Lens(network=network, mean=data.mean, std=data.std, size=size, origin=origin, classes=data.classes)
 
 
 def untrained_network(name: str, data: ImageData, seed: int) -> Lens:
-    """A network by name with random weights; its map shows contrast, not objects, and the line says so."""
+    """Build a network by name with random weights; its maps show contrast, not objects, and its origin says so.
+
+    Args:
+        name: Name of the network.
+        data: Images it is to look at.
+        seed: Seed of the weights.
+
+    Returns:
+        The network as a lens.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = build_network(name, max(data.num_classes, 2), in_channels=data.images.shape[1])
     origin = f"{name} with random weights: untrained, so its map follows contrast rather than objects"
-    return Lens(network=network, mean=data.mean, std=data.std, size=None, origin=origin, classes=data.classes)
+    return Lens(network=network.eval(), mean=data.mean, std=data.std, size=None, origin=origin, classes=data.classes)
 
 
 def quick_network(folder: Path, seed: int = 0) -> Lens:
-    """A small network trained on `shapes` in about half a minute; kept in `folder` for the next time."""
+    """Train a small network on `shapes` in about half a minute, or load the one trained before.
+
+    Args:
+        folder: Run folder, which keeps the network for the next time.
+        seed: Seed of the run.
+
+    Returns:
+        The network as a lens.
+    """
     recipe = quick_recipe(seed)
-    whole = all((folder / name).is_file() for name in (RECIPE, MODEL, RESULT))
-    if not whole or load_recipe(folder / RECIPE) != recipe:
+    complete = all((folder / name).is_file() for name in (RECIPE, MODEL, RESULT))
+    if not complete or load_recipe(folder / RECIPE) != recipe:
         with one_thread():
             write_run_page(train(recipe, out=folder, overwrite=True))
-    lens = network_of_run(folder)
-    origin = (
-        f"{recipe.network.name}, trained for this picture alone: {QUICK_EPOCHS} epochs on shapes, seed {seed} "
-        f"(kept in {folder})"
-    )
-    return replace(lens, origin=origin)
+    training = f"{QUICK_EPOCHS} epochs on shapes, seed {seed} (kept in {folder})"
+    return replace(network_of_run(folder), origin=f"{recipe.network.name}, trained for this picture only: {training}")
 
 
 def quick_recipe(seed: int) -> Recipe:
-    """A short plain run, which learns fastest: enough for a map that finds objects, not for a good classifier."""
+    """Return the recipe of a short plain run: enough for maps that find objects, not for a good classifier.
+
+    Args:
+        seed: Seed of the run.
+
+    Returns:
+        The recipe.
+    """
     sizes = [
         "title=A quick network to look through",
         "network.name=wrn-10-1",
@@ -145,7 +242,15 @@ def quick_recipe(seed: int) -> Recipe:
 
 
 def read_images(paths: Sequence[Path], size: int) -> ImageData:
-    """Image files, and those in folders, cut to squares of one size; classes from folders or else file names."""
+    """Read image files, cropped to squares of one size; folders name the classes, or file names in a single folder.
+
+    Args:
+        paths: Image files, and folders of them.
+        size: Height and width in pixels.
+
+    Returns:
+        The images as a data set.
+    """
     files = [file for path in paths for file in _files(path)]
     if len(files) < 2:
         raise ValueError(f"images must name at least 2 files, got {len(files)}")
@@ -165,16 +270,16 @@ def read_images(paths: Sequence[Path], size: int) -> ImageData:
 
 
 def _class_name(name: str) -> str:
-    """A folder's or file's name as words, without a number that only sorts: `025.Pelagic_Cormorant`."""
+    """The name of a folder or file as words, without a leading number: `025.Pelagic_Cormorant`."""
     return re.sub(r"^\d+[._ -]+(?=.)", "", name).replace("_", " ")
 
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        found = sorted(file for file in path.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file())
-        if not found:
+        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file())
+        if not files:
             raise ValueError(f"folder must hold image files, got {path} without any")
-        return found
+        return files
     if not path.is_file():
         raise ValueError(f"image file not found: {path}")
     return [path]

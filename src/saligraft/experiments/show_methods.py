@@ -1,7 +1,7 @@
-"""Every method on the same pairs, in the manner of the paper's Figure 1.
+"""Every method on the same pairs, after the paper's Figure 1.
 
-Each pair is a batch of two, source first, whose partners are pinned: draw, then apply. Images are normalised as in
-training, so that Cutout's zero is the mean colour; each method sees the saliency that its authors take.
+Each pair is a batch of two, source first, with fixed partners: draw, then apply. Images are normalised as in
+training, so that Cutout's zero is the mean colour; each method sees the saliency that its authors use.
 Shapes: C channels, H W pixels, h w cells of a map.
 """
 
@@ -9,6 +9,7 @@ import sys
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -16,11 +17,11 @@ from torch import Tensor
 
 from saligraft.checks import one_of
 from saligraft.data import ImageData
+from saligraft.data.threads import one_thread
 from saligraft.draws import key
-from saligraft.experiments.show import Lens
-from saligraft.feature_hooks import changed_output
-from saligraft.feature_layers import INPUT
+from saligraft.experiments.show import Lens, Scene
 from saligraft.grafting import pixel_area
+from saligraft.hooks import changed_output
 from saligraft.methods import (
     FEATURE_MIXERS,
     IMAGE_TRANSFORMS,
@@ -31,41 +32,52 @@ from saligraft.methods import (
     SaliencyGrafting,
     mix_features,
 )
+from saligraft.methods.manifold_mixup.layers import INPUT
 from saligraft.reports import tiles
-from saligraft.reports.comparison import ComparedPair, MethodSamples, Sample
+from saligraft.reports.figures import save_comparison, save_method
+from saligraft.reports.gallery import ComparedPair, MethodSamples, Sample
+from saligraft.reports.page import write_page
 from saligraft.reports.run_report import method_title
 from saligraft.saliency import SaliencyCapture, fine_grained_saliency, resize_saliency
-from saligraft.threads import one_thread
 
+METHOD_CLASSES: dict[str, Any] = {**METHODS, **FEATURE_MIXERS, **IMAGE_TRANSFORMS, **STEP_STRATEGIES}
 ALL = "all"
 TOP_K = "saliency-grafting-top-k"  # the ablation of §5.4: always the k most salient cells, labels by area
 FINE_GRAINED = "fine-grained"
-TYPICAL_RATIO = 0.5  # the mean of λ, for methods of which one result is shown
-SPARE_DRAWS = 8  # tries per result to find a draw that shows something of both images
+PAIRS = 4
+TYPICAL_RATIO = 0.5  # the mean of λ, for methods with a single result
+SPARE_DRAWS = 8  # attempts per result to find a draw that shows both images
 CUTOUT_SHARE = 0.5  # 16 of CIFAR's 32 pixels, whatever the size of the images shown
 
 
 @dataclass(frozen=True, kw_only=True)
 class Showing:
-    """How a method stands on the page: how many results, and a line on what changes from one to the next."""
+    """How a method is shown on the page.
+
+    Args:
+        results: Number of results.
+        note: One line on what changes from one to the next.
+        title: The method's title, if not its usual one.
+        typical_ratio: Whether λ is its mean instead of drawn.
+    """
 
     results: int = 1
     note: str = ""
     title: str = ""
-    typical_ratio: bool = False  # λ is its mean instead of drawn
+    typical_ratio: bool = False
 
 
 # In the order of the page: results fill rows of eight, the pair's own four pictures first.
 SHOWINGS: dict[str, Showing] = {
-    "saliency-grafting": Showing(results=4, note="drawn anew each time, label by what stays visible"),
+    "saliency-grafting": Showing(results=4, note="drawn again each time, label by visible saliency"),
     TOP_K: Showing(title="Grafting, top-k", note="always these cells"),
     "attentive-cutmix": Showing(note="always these cells"),
     "saliencymix": Showing(note="always this centre", typical_ratio=True),
     "puzzlemix": Showing(note="optimal for λ = ½", typical_ratio=True),
-    "cutmix": Showing(results=3, note="a box drawn anywhere, label by its area"),
-    "mixup": Showing(note="a ratio drawn"),
-    "manifold-mixup": Showing(results=3, note="blends features inside the network, at a drawn layer"),
-    "cutout": Showing(results=2, note="a square drawn, of the source alone"),
+    "cutmix": Showing(results=3, note="a random box, label by its area"),
+    "mixup": Showing(note="a random ratio"),
+    "manifold-mixup": Showing(results=3, note="blends features inside the network, at a random layer"),
+    "cutout": Showing(results=2, note="a random square, source only"),
     "augmix": Showing(results=3, note="three views of the source, one label"),
 }
 SALIENCY_NAMES = {
@@ -76,7 +88,14 @@ SALIENCY_NAMES = {
 
 
 class Pair(NamedTuple):
-    """Two images of the pool as a batch (2,C,H,W), source first: in [0,1], and normalised by the pool's statistics."""
+    """Two images of the pool as a batch (2,C,H,W), source first.
+
+    Args:
+        clean: Images in [0,1].
+        images: Images normalised by the pool's statistics.
+        labels: Class indices (2,).
+        number: Key of the pair's draws.
+    """
 
     clean: Tensor
     images: Tensor
@@ -85,13 +104,19 @@ class Pair(NamedTuple):
 
 
 def method_names() -> tuple[str, ...]:
-    """Every method there is, the page's order first; one that has no `Showing` yet comes last."""
-    known = {**METHODS, **FEATURE_MIXERS, **IMAGE_TRANSFORMS, **STEP_STRATEGIES, TOP_K: SaliencyGrafting}
-    return tuple(name for name in (*SHOWINGS, *(name for name in known if name not in SHOWINGS)) if name in known)
+    """Return all methods in the page's order; those without a `Showing` come last."""
+    return tuple(dict.fromkeys((*SHOWINGS, *METHOD_CLASSES)))
 
 
 def chosen_methods(words: str) -> tuple[str, ...]:
-    """The methods that `all`, or names with commas between them, stand for; unknown names list the valid ones."""
+    """Parse the names of methods.
+
+    Args:
+        words: "all", or names separated by commas.
+
+    Returns:
+        The names in the page's order.
+    """
     if words.strip() == ALL:
         return method_names()
     names = [name.strip() for name in words.split(",") if name.strip()]
@@ -101,34 +126,55 @@ def chosen_methods(words: str) -> tuple[str, ...]:
 
 
 def build(name: str, data: ImageData) -> Any:
-    """The method with its defaults, fitted to the data: its statistics, and Cutout's square to the image's size."""
+    """Build a method with its defaults, adapted to the data's statistics and image size.
+
+    Args:
+        name: The method's name.
+        data: Images to be mixed.
+
+    Returns:
+        The method.
+    """
     if name == TOP_K:
         return SaliencyGrafting(selection="top-k", grids=(8,), label_mixing="area")
-    kinds: dict[str, Any] = {**METHODS, **FEATURE_MIXERS, **IMAGE_TRANSFORMS, **STEP_STRATEGIES}
     channels = data.images.shape[1]
     fitted: dict[str, dict[str, Any]] = {
         "puzzlemix": {"pixel_std": data.std},
         "cutout": {"size": max(1, round(CUTOUT_SHARE * min(data.images.shape[-2:])))},
         "augmix": {"mean": (0.0,) * channels, "std": (1.0,) * channels},  # its views stay in [0, 1]
     }
-    return kinds[name](**fitted.get(name, {}))
+    return METHOD_CLASSES[name](**fitted.get(name, {}))
 
 
 def purposes(names: Sequence[str]) -> dict[str, str]:
-    """What each method does, by its title, in the words of its module's first line."""
-    kinds: dict[str, Any] = {**METHODS, **FEATURE_MIXERS, **IMAGE_TRANSFORMS, **STEP_STRATEGIES}
+    """Describe methods by the first line of their modules.
+
+    Args:
+        names: The methods' names.
+
+    Returns:
+        What each method does, by its title.
+    """
     out = {}
     for name in names:
         if name == TOP_K:
             words = "always the 6 most salient of 8 × 8 cells, label by area: the ablation of §5.4."
         else:
-            words = (sys.modules[kinds[name].__module__].__doc__ or "").partition("\n")[0].partition(": ")[2]
+            words = (sys.modules[METHOD_CLASSES[name].__module__].__doc__ or "").partition("\n")[0].partition(": ")[2]
         out[SHOWINGS.get(name, Showing()).title or method_title(name)] = words[:1].upper() + words[1:]
     return out
 
 
 def choose_pairs(labels: Tensor, count: int) -> list[tuple[int, int]]:
-    """Up to `count` pairs (source, destination), where possible of two classes, and of images and classes not shown."""
+    """Choose pairs of images, preferably of two classes, and of images and classes not shown yet.
+
+    Args:
+        labels: Class indices of the images.
+        count: Number of pairs, as far as the images suffice.
+
+    Returns:
+        Indices (source, destination).
+    """
     if len(labels) < 2:
         raise ValueError(f"images must be at least 2 to make a pair, got {len(labels)}")
     classes = labels.tolist()
@@ -150,10 +196,48 @@ def choose_pairs(labels: Tensor, count: int) -> list[tuple[int, int]]:
     return pairs
 
 
+def write_comparison(scene: Scene, methods: str, pictures: Path | None = None) -> list[Path]:
+    """Write methods.png and methods.html: several methods on the same pairs.
+
+    Args:
+        scene: Images, network and folder.
+        methods: "all", or names separated by commas.
+        pictures: Folder for one PNG file per method, or None.
+
+    Returns:
+        The files.
+    """
+    names, lenient = chosen_methods(methods), methods.strip() == ALL
+    pairs = compare(names, scene.lens, scene.pool, count=scene.rows or PAIRS, seed=scene.seed, lenient=lenient)
+    title = "What each method makes of a pair"
+    values: dict[str, Any] = {"data": scene.pool.name, "network": scene.lens.describe(), "facts": scene.facts()}
+    page = scene.out / "methods.html"
+    files = [
+        save_comparison(pairs, scene.out / "methods.png"),
+        write_page(page, "methods.html", title=title, pairs=pairs, purposes=purposes(names), **values),
+    ]
+    if pictures is not None:
+        shown = [method.name for method in pairs[0].methods if method.samples]
+        files += [save_method(pairs, name, pictures / f"{name}.png") for name in shown]
+    return files
+
+
 def compare(
     names: Sequence[str], lens: Lens, pool: ImageData, *, count: int, seed: int, lenient: bool = False
 ) -> list[ComparedPair]:
-    """Every method on the same `count` pairs. If lenient, one that cannot run here says why in its place."""
+    """Apply every method to the same pairs.
+
+    Args:
+        names: The methods' names.
+        lens: The network that provides saliency.
+        pool: Images that pairs are chosen from.
+        count: Number of pairs.
+        seed: Seed of the draws.
+        lenient: Whether a method that cannot run here is listed with the reason instead of raising it.
+
+    Returns:
+        The pairs with every method's results.
+    """
     compared = []
     for number, (i, j) in enumerate(choose_pairs(pool.labels, count)):
         clean = pool.images[[i, j]].float() / 255
@@ -190,7 +274,7 @@ def _samples(name: str, pair: Pair, lens: Lens, pool: ImageData, *, lenient: boo
 
 
 def _saliency(name: str, method: Any, pair: Pair, lens: Lens, pool: ImageData) -> tuple[str, Tensor | None]:
-    """The name of the saliency that the method's authors take, and its maps (2,h,w)."""
+    """The name of the saliency that the method's authors use, and its maps (2,h,w)."""
     if name == "saliencymix":
         return FINE_GRAINED, fine_grained_saliency(pair.images)
     if not getattr(method, "needs_saliency", False):
@@ -200,7 +284,7 @@ def _saliency(name: str, method: Any, pair: Pair, lens: Lens, pool: ImageData) -
 
 
 def _at_grid(name: str, method: Any, maps: Tensor) -> Tensor:
-    """The maps for looking at: those of a fixed grid at that grid, others as the network gave them."""
+    """The maps to show: at the method's grid if it is fixed, otherwise as the network returned them."""
     grid = 8 if name == TOP_K else getattr(method, "grid", None)
     return maps if grid is None else resize_saliency(maps, grid)
 
@@ -226,17 +310,17 @@ def _results(name: str, method: Any, pair: Pair, lens: Lens, pool: ImageData, ma
 def _mixed_samples(
     name: str, method: BatchMixer[Any], pair: Pair, pool: ImageData, maps: Tensor | None
 ) -> list[Sample]:
-    """The first draws that show something of both images, as many as the page has room for; else the first ones."""
+    """The first draws that show both images, as many as the page has room for; otherwise the first ones."""
     showing = SHOWINGS.get(name, Showing())
-    telling: list[Sample] = []
+    preferred: list[Sample] = []
     others: list[Sample] = []
     for draw in range(SPARE_DRAWS * showing.results):
         generator = _generator(name, pair, draw)
         sample, shows_both = _mixed_sample(method, pair, pool, maps, generator, typical=showing.typical_ratio)
-        (telling if shows_both else others).append(sample)
-        if len(telling) == showing.results:
-            return telling
-    return [*telling, *others][: showing.results]
+        (preferred if shows_both else others).append(sample)
+        if len(preferred) == showing.results:
+            return preferred
+    return [*preferred, *others][: showing.results]
 
 
 def _mixed_sample(
@@ -248,7 +332,7 @@ def _mixed_sample(
     *,
     typical: bool,
 ) -> tuple[Sample, bool]:
-    """One draw of a batch mixer, the partner pinned to the other image of the pair; and whether both images show."""
+    """One draw of a batch mixer, with the other image of the pair as partner, and whether both images show."""
     partner = torch.tensor([1, 0])
     drawn: Any = method.draw(pair.images, generator=generator)
     drawn = partner if isinstance(drawn, Tensor) else drawn._replace(partner=partner)
@@ -278,7 +362,7 @@ def _feature_sample(method: ManifoldMixup, pair: Pair, lens: Lens, generator: to
     def blended(output: Any) -> Tensor:
         return mix_features(output, partner=drawn.partner, source_weight=drawn.source_weight)
 
-    with lens.looking(), changed_output(lens.network, drawn.layer, blended):
+    with torch.no_grad(), changed_output(lens.network, drawn.layer, blended):
         maps = SaliencyCapture(lens.network, drawn.layer)(view)[1]
     return Sample(picture=tiles.plain_heat(maps[0]), source_weight=weight, detail=f"at {drawn.layer}")
 

@@ -45,15 +45,17 @@ class RunLock:
         while True:
             if self.path.is_symlink() or (self.path.exists() and not self.path.is_file()):
                 raise ValueError(f"{self.path} must be the lock of a run, got a link or no file: remove it")
+            existed = self.path.exists()
             self.handle = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
             self._take()
             if self._is_current():
                 break
             os.close(self.handle)  # its last holder removed the file while we waited in line
         holder = os.pread(self.handle, 20, 0)
-        if holder and not holder.isdigit():
+        if holder and not (holder.isdigit() and len(holder) < 20):
             os.close(self.handle)
             raise ValueError(f"{self.path} must be the lock of a run, got another file: choose another folder")
+        self.content_before = holder if existed else None
         _held.add(self.handle)
         try:
             os.ftruncate(self.handle, 0)
@@ -83,9 +85,16 @@ class RunLock:
         except FileNotFoundError:
             return False
 
-    def release(self) -> None:
-        """Let others in; what was made for the lock alone and stayed empty goes too."""
-        self.path.unlink(missing_ok=True)
+    def release(self, *, restore: bool = False) -> None:
+        """Let others in and delete the file and empty folders made for the lock.
+
+        With `restore`, a file that existed before gets its content back instead: without a run, it may be the user's.
+        """
+        if restore and self.content_before is not None:
+            os.ftruncate(self.handle, 0)
+            os.pwrite(self.handle, self.content_before, 0)
+        else:
+            self.path.unlink(missing_ok=True)
         _held.discard(self.handle)
         os.close(self.handle)
         self._remove_folders()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar, get_args
+from typing import ClassVar, Generic, Self, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -54,6 +54,10 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
     def moves_pixels(self) -> bool:
         """True where a mixed image shows pixels of the source or destination in another place than theirs."""
         return False
+
+    def without_noise(self) -> Self:
+        """The method without parts that need a training step, such as adversarial noise: for pictures."""
+        return self
 
     @abstractmethod
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> Draws:

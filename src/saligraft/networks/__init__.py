@@ -7,7 +7,7 @@ import difflib
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -19,86 +19,77 @@ from saligraft.networks.wide_resnet import WideBlock, WideResNet
 
 __all__ = ["NETWORKS", "PyramidNet", "SmallImageResNet", "WideBlock", "WideResNet", "build_network"]
 
+Options = dict[str, Any]
 
-def _wide_resnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
+
+def _wide_resnet(name: str, parts: Sequence[str], num_classes: int, in_channels: int, options: Options) -> nn.Module:
     """Wide ResNet (Zagoruyko & Komodakis 2016), depth 6n + 4: 10, 16, 28; options `dropout`, `drop_block`."""
-    shape = re.fullmatch(r"wrn-(\d+)-(\d+)", name)
-    if shape is None:
-        raise ValueError(f'a Wide ResNet is named "wrn-DEPTH-WIDTH", such as "wrn-28-10", got "{name}"')
-    _check_options(name, options, _options_of(WideResNet))
-    depth, width = (int(group) for group in shape.groups())
-    return WideResNet(depth, width, num_classes, in_channels, **options)
+    return _own_network(WideResNet, name, parts, num_classes, in_channels, options)
 
 
-def _pyramidnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
+def _pyramidnet(name: str, parts: Sequence[str], num_classes: int, in_channels: int, options: Options) -> nn.Module:
     """PyramidNet (Han et al. 2017), α̃ = ALPHA, depth 6n + 2: 20, 110; from 164 on with bottlenecks, depth 9n + 2: 200;
     options `shake_drop`, `shake_level`, `drop_block`, `bottleneck`.
     """
-    shape = re.fullmatch(r"pyramidnet-(\d+)-(\d+)", name)
-    if shape is None:
-        raise ValueError(f'a PyramidNet is named "pyramidnet-DEPTH-ALPHA", such as "pyramidnet-200-240", got "{name}"')
-    _check_options(name, options, _options_of(PyramidNet))
-    depth, alpha = (int(group) for group in shape.groups())
-    return PyramidNet(depth, alpha, num_classes, in_channels, **options)
+    return _own_network(PyramidNet, name, parts, num_classes, in_channels, options)
 
 
-def _small_resnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
+def _small_resnet(name: str, parts: Sequence[str], num_classes: int, in_channels: int, options: Options) -> nn.Module:
     """ResNet (He et al. 2016) for 32 to 64 px, with a 3×3 stem: depth 10, 18, 34; options `width`, `stem_stride`."""
-    _check_options(name, options, _options_of(SmallImageResNet))
-    return SmallImageResNet(_resnet_depth(name, "-small"), num_classes, in_channels, **options)
+    return _own_network(SmallImageResNet, name, parts, num_classes, in_channels, options)
 
 
-def _localisation_resnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
-    """The next, for localisation: a last map of 14×14 at 224 px in place of 7×7."""
-    return _torchvision_resnet(name, "-loc", num_classes, in_channels, options)
-
-
-def _imagenet_resnet(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
-    """ResNet (He et al. 2016) for 224 px, torchvision's: depth 10, 18, 34, 50, 101, 152."""
-    return _torchvision_resnet(name, "", num_classes, in_channels, options)
-
-
-def _torchvision_resnet(
-    name: str, ending: str, num_classes: int, in_channels: int, options: dict[str, Any]
+def _own_network(
+    network: type[nn.Module], name: str, parts: Sequence[str], num_classes: int, in_channels: int, options: Options
 ) -> nn.Module:
-    depth = _resnet_depth(name, ending)
+    valid = [p.name for p in inspect.signature(network).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    _check_options(name, options, valid)
+    return network(*map(int, parts), num_classes, in_channels, **options)
+
+
+def _localisation_resnet(
+    name: str, parts: Sequence[str], num_classes: int, in_channels: int, options: Options
+) -> nn.Module:
+    """The next, for localisation: a last map of 14×14 at 224 px in place of 7×7."""
+    return _imagenet_resnet(name, parts, num_classes, in_channels, options, large_map=True)
+
+
+def _imagenet_resnet(
+    name: str,
+    parts: Sequence[str],
+    num_classes: int,
+    in_channels: int,
+    options: Options,
+    *,
+    large_map: bool = False,
+) -> nn.Module:
+    """ResNet (He et al. 2016) for 224 px, torchvision's: depth 10, 18, 34, 50, 101, 152."""
     _check_options(name, options, ())
     _import_library("torchvision", name)
     # Imported here: torchvision takes longer to import than all else, and other networks do not need it.
     from saligraft.networks.imagenet_resnet import ImageNetResNet
 
-    return ImageNetResNet(depth, num_classes, in_channels, large_map=ending == "-loc")
+    return ImageNetResNet(int(parts[0]), num_classes, in_channels, large_map=large_map)
 
 
-def _resnet_depth(name: str, ending: str) -> int:
-    shape = re.fullmatch(rf"resnet-(\d+){ending}", name)
-    if shape is None:
-        forms = '"resnet-DEPTH", "resnet-DEPTH-small" or "resnet-DEPTH-loc", such as "resnet-18-small"'
-        raise ValueError(f'a ResNet is named {forms}, got "{name}"')
-    return int(shape.group(1))
-
-
-def _options_of(network: type[nn.Module]) -> tuple[str, ...]:
-    return tuple(p.name for p in inspect.signature(network).parameters.values() if p.kind is p.KEYWORD_ONLY)
-
-
-def _check_options(name: str, options: dict[str, Any], valid: tuple[str, ...]) -> None:
+def _check_options(name: str, options: Options, valid: Sequence[str]) -> None:
     unknown = sorted(options.keys() - set(valid))
     if unknown:
         raise ValueError(f"{name} has no option {unknown[0]!r}; valid: {', '.join(valid) or 'none'}")
 
 
-def _torchvision_network(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
+def _torchvision_network(
+    name: str, parts: Sequence[str], num_classes: int, in_channels: int, options: Options
+) -> nn.Module:
     """Any torchvision classifier, for 3 channels, randomly initialised."""
     library = _import_library("torchvision.models", name)
-    model_name = name.removeprefix("torchvision:")
-    _check_model_name(name, model_name, library.list_models(module=library))
+    _check_model_name(name, parts[0], library.list_models(module=library))
     if in_channels != 3:
         raise ValueError(
             f"in_channels must be 3 for {name}: torchvision's models take RGB, got {in_channels}; "
             'timm\'s ("timm:NAME") take any number'
         )
-    network: nn.Module = library.get_model(model_name, weights=None, num_classes=num_classes, **options)
+    network: nn.Module = library.get_model(parts[0], weights=None, num_classes=num_classes, **options)
     return network
 
 
@@ -114,14 +105,13 @@ TIMM_OPTIONS = (
 )  # fmt: skip
 
 
-def _timm_network(name: str, num_classes: int, in_channels: int, **options: Any) -> nn.Module:
+def _timm_network(name: str, parts: Sequence[str], num_classes: int, in_channels: int, options: Options) -> nn.Module:
     """Any timm classifier, randomly initialised unless option `pretrained` is true."""
     library = _import_library("timm", name)
-    model_name = name.removeprefix("timm:")
-    _check_model_name(name, model_name, library.list_models())
+    _check_model_name(name, parts[0], library.list_models())
     _check_options(name, options, TIMM_OPTIONS)
     try:
-        network: nn.Module = library.create_model(model_name, num_classes=num_classes, in_chans=in_channels, **options)
+        network: nn.Module = library.create_model(parts[0], num_classes=num_classes, in_chans=in_channels, **options)
     except Exception as error:  # from AssertionError to ZeroDivisionError, where an option does not suit the model
         raise ValueError(f"{name} cannot be built: {str(error) or type(error).__name__}") from error
     return network
@@ -130,7 +120,7 @@ def _timm_network(name: str, num_classes: int, in_channels: int, **options: Any)
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "wrn-DEPTH-WIDTH": _wide_resnet,
     "pyramidnet-DEPTH-ALPHA": _pyramidnet,
-    "resnet-DEPTH-small": _small_resnet,  # a form with an ending stands before the same form without
+    "resnet-DEPTH-small": _small_resnet,
     "resnet-DEPTH-loc": _localisation_resnet,
     "resnet-DEPTH": _imagenet_resnet,
     "torchvision:NAME": _torchvision_network,
@@ -139,14 +129,31 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 
 
 def build_network(name: str, num_classes: int, in_channels: int = 3, **options: Any) -> nn.Module:
-    """A randomly initialised network that maps (B, in_channels, H, W) to logits (B, num_classes).
+    """Build a randomly initialised classifier by name.
 
     The initial weights come from torch's global generator: seed it to repeat them.
+
+    Args:
+        name: a pattern of `NETWORKS` with numbers, or a model's name, in place of the capitals.
+        num_classes: K.
+        in_channels: C.
+        options: keyword parameters of the network.
+
+    Returns:
+        A module that maps images (B, C, H, W) to logits (B, K).
+
+    Example:
+        >>> import torch
+        >>> build_network("wrn-10-1", num_classes=7)(torch.rand(2, 3, 16, 16)).shape
+        torch.Size([2, 7])
     """
     for pattern, build in NETWORKS.items():
-        family, ending = re.split("[A-Z]+(?:-[A-Z]+)*", pattern)
-        if name.startswith(family) and name.endswith(ending):
-            return build(name, num_classes, in_channels, **options)
+        form = re.sub("[A-Z]+", lambda blank: "(.*)" if blank[0] == "NAME" else r"(\d+)", pattern)
+        if match := re.fullmatch(form, name):
+            return build(name, match.groups(), num_classes, in_channels, options)
+    family = [f'"{pattern}"' for pattern in NETWORKS if name.startswith(re.split("[A-Z]", pattern)[0])]
+    if family:
+        raise ValueError(f'this network must be named {" or ".join(family)}, with numbers for capitals, got "{name}"')
     hint = _did_you_mean(_with_dashes(name))
     valid = ", ".join(f'"{pattern}"' for pattern in NETWORKS)
     raise ValueError(f'unknown network "{name}"; {hint}valid: {valid}, such as "wrn-28-10" or "timm:convnext_tiny"')
@@ -171,7 +178,7 @@ def _check_model_name(name: str, model_name: str, valid: list[str]) -> None:
 
 
 def _close_names(name: str, valid: list[str]) -> list[str]:
-    """At most three that go on as the name begins, else that are spelled nearly so, else that hold it."""
+    """At most three that start with the name, else that are spelled similarly, else that contain it."""
     name = re.sub("[- ]", "_", name.lower())
     if len(name) < 3:  # in nearly all of them
         return []
@@ -181,7 +188,7 @@ def _close_names(name: str, valid: list[str]) -> list[str]:
 
 
 def _with_dashes(name: str) -> list[str]:
-    """What "resnet18" or "wrn28_10" may stand for."""
+    """Valid names that "resnet18" or "wrn28_10" may mean."""
     dashed = re.sub(r"(?<=[a-z])_?(?=\d)|(?<=\d)[_x](?=\d)", "-", name.lower())
     small_depths = "|".join(map(str, BLOCKS_PER_STAGE))
     known = rf"(wrn|pyramidnet)-\d+-\d+|resnet-\d+(-loc)?|resnet-({small_depths})-small"

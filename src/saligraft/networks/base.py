@@ -1,9 +1,17 @@
-"""What the networks of this folder share: features, then pooling and a linear head; and He's initialisation."""
+"""What the networks share: convolutions, stages of residual blocks, DropBlock, a pooled linear head, initialisation."""
 
+import inspect
 from abc import abstractmethod
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
 from torch import Tensor, nn
+
+from saligraft import checks
+from saligraft.regularizers.drop_block import DropBlock
+
+STAGES_WITH_DROP_BLOCK = 2  # the last ones: the authors drop in the last two groups of a ResNet
+RATE_OF_STAGE_BEFORE = 1 / 4  # of the stage after it: the authors' code, whose maps have four times the cells there
 
 
 class PooledNetwork(nn.Module):
@@ -14,7 +22,7 @@ class PooledNetwork(nn.Module):
     head: nn.Linear
 
     def add_head(self, num_features: int, num_classes: int) -> None:
-        """Called last, so that modules stand in the order in which they run."""
+        """Add pooling and the linear layer; called last, so that modules are listed in the order in which they run."""
         self.num_features = num_features
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.head = nn.Linear(num_features, num_classes)
@@ -32,8 +40,65 @@ class PooledNetwork(nn.Module):
         return self.forward_head(self.forward_features(images))
 
 
+def convolution(in_channels: int, out_channels: int, size: int, stride: int = 1) -> nn.Conv2d:
+    """A convolution without bias that keeps the map's size, but for the stride."""
+    return nn.Conv2d(in_channels, out_channels, size, stride=stride, padding=size // 2, bias=False)
+
+
+def residual_stages(
+    block: Callable[[int, int, int], nn.Module], in_channels: int, stages: Iterable[tuple[int, int, int]]
+) -> nn.Sequential:
+    """Stack stages of blocks.
+
+    Args:
+        block: builds one from its input channels, output channels and stride.
+        in_channels: of the first block.
+        stages: for each stage the number of blocks, their channels, and the stride of the first of them.
+    """
+    network = nn.Sequential()
+    for count, channels, stride in stages:
+        stage = nn.Sequential()
+        for position in range(count):
+            stage.append(block(in_channels, channels, 1 if position else stride))
+            in_channels = channels
+        network.append(stage)
+    return network
+
+
+def add_drop_blocks(stages: nn.Sequential, arguments: Mapping[str, Any] | None) -> None:
+    """Let a `DropBlock` follow each residual sum of the last two stages.
+
+    The authors (Ghiasi et al. 2018, §4.1) drop after every convolution and shortcut of these stages; dropping their
+    sum hits both alike with one draw. Blocks have a placeholder for it, so that weights fit networks with and without.
+
+    Args:
+        stages: of blocks with an attribute `drop_block`.
+        arguments: of `DropBlock`; None adds none. `keep_probability` is that of the last stage; the one before it drops
+            a quarter as much, as in the authors' code.
+    """
+    if arguments is None:
+        return
+    if not isinstance(arguments, Mapping):
+        raise TypeError(f"drop_block must be a table such as {{ block_size = 7 }}, got {arguments!r}")
+    known = list(inspect.signature(DropBlock).parameters)
+    for name in arguments:
+        checks.one_of("name of an argument of drop_block", name, known)
+    full = DropBlock(**arguments)
+    for before_last, stage in enumerate(reversed(list(stages)[-STAGES_WITH_DROP_BLOCK:])):
+        assert isinstance(stage, nn.Sequential)
+        keep_probability = 1 - (1 - full.keep_probability) * RATE_OF_STAGE_BEFORE**before_last
+        for block in stage:
+            block.drop_block = DropBlock(**{**arguments, "keep_probability": keep_probability})
+
+
 def initialize(network: nn.Module, fan: Literal["fan_in", "fan_out"], *, zero_head_bias: bool) -> None:
-    """He's normal for convolutions over fan-in or fan-out, torch's defaults elsewhere; no bias in the head if asked."""
+    """Initialise convolutions by He's normal distribution and everything else by torch's defaults.
+
+    Args:
+        network: changed in place.
+        fan: what He's variance is computed over.
+        zero_head_bias: whether linear layers start without bias.
+    """
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode=fan, nonlinearity="relu")

@@ -23,8 +23,19 @@ SHAPES: dict[int, tuple[type[nn.Module], list[int]]] = {
 class ImageNetResNet(ResNet):  # type: ignore[misc]
     """ResNet-depth, (B, C, H, W) → logits (B, K), with the parameter names and initial weights of torchvision's.
 
-    `layer4` gives the last spatial map: 7×7 at 224 px, or 14×14 with `large_map`, for which the last stage loses its
-    stride and nothing else (paper, appendix A: localisation on CUB). Parameters are the same either way.
+    `layer4` returns the last spatial map, 7×7 at 224 px.
+
+    Args:
+        depth: 10, 18, 34, 50, 101 or 152.
+        num_classes: K.
+        in_channels: C.
+        large_map: doubles the last map to 14×14, by the last stage's stride alone; the parameters stay the same
+            (paper, appendix A: localisation on CUB).
+
+    Example:
+        >>> import torch
+        >>> ImageNetResNet(10, 5).forward_features(torch.rand(1, 3, 64, 64)).shape
+        torch.Size([1, 512, 2, 2])
     """
 
     def __init__(self, depth: int, num_classes: int, in_channels: int = 3, *, large_map: bool = False) -> None:
@@ -51,6 +62,3 @@ class ImageNetResNet(ResNet):  # type: ignore[misc]
         """The last spatial map → logits (B, K)."""
         logits: Tensor = self.fc(self.avgpool(features).flatten(1))
         return logits
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.forward_head(self.forward_features(images))

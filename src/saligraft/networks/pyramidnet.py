@@ -13,30 +13,25 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saligraft import checks
-from saligraft.networks.base import PooledNetwork, initialize
-from saligraft.networks.drop_blocks import add_drop_blocks
+from saligraft.networks.base import PooledNetwork, add_drop_blocks, convolution, initialize
 from saligraft.regularizers.shake_drop import Level, ShakeDrop, depth_keep_probability
 
 STEM_CHANNELS = 16
 STAGES = 3
-EXPANSION = 4  # a bottleneck's last convolution gives four times the channels of its others
+EXPANSION = 4  # a bottleneck's last convolution has four times the channels of its others
 CONVOLUTIONS_PER_BLOCK = {False: 2, True: 3}  # without and with bottleneck
 LAYERS_OUTSIDE_BLOCKS = 2  # the stem and the head, as the authors count depth
 # The authors' networks of 110 layers have basic blocks, those of 164, 200, 236 and 272 have bottlenecks.
 SHALLOWEST_BOTTLENECK = 164
 
 
-def _convolution(in_channels: int, out_channels: int, size: int, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(in_channels, out_channels, size, stride=stride, padding=size // 2, bias=False)
-
-
 def _basic_branch(in_channels: int, channels: int, stride: int) -> nn.Sequential:
     return nn.Sequential(
         nn.BatchNorm2d(in_channels),
-        _convolution(in_channels, channels, 3, stride),
+        convolution(in_channels, channels, 3, stride),
         nn.BatchNorm2d(channels),
         nn.ReLU(inplace=True),
-        _convolution(channels, channels, 3),
+        convolution(channels, channels, 3),
         nn.BatchNorm2d(channels),
     )
 
@@ -44,13 +39,13 @@ def _basic_branch(in_channels: int, channels: int, stride: int) -> nn.Sequential
 def _bottleneck_branch(in_channels: int, channels: int, stride: int) -> nn.Sequential:
     return nn.Sequential(
         nn.BatchNorm2d(in_channels),
-        _convolution(in_channels, channels, 1),
+        convolution(in_channels, channels, 1),
         nn.BatchNorm2d(channels),
         nn.ReLU(inplace=True),
-        _convolution(channels, channels, 3, stride),
+        convolution(channels, channels, 3, stride),
         nn.BatchNorm2d(channels),
         nn.ReLU(inplace=True),
-        _convolution(channels, EXPANSION * channels, 1),
+        convolution(channels, EXPANSION * channels, 1),
         nn.BatchNorm2d(EXPANSION * channels),
     )
 
@@ -79,10 +74,23 @@ class PyramidBlock(nn.Module):
 class PyramidNet(PooledNetwork):
     """PyramidNet-depth (α̃ = alpha) for small images of any size, (B, C, H, W) → logits (B, K).
 
-    `bottleneck` is by default what the authors built: basic blocks below depth 164, bottlenecks from there on. With
-    `shake_drop`, ShakeDrop ends every branch, its keep probability falling linearly with depth to 0.5; it adds no
-    parameter. With `drop_block`, the arguments of a `DropBlock`, one ends every block of the last two stages.
-    `final_activation` gives the last spatial map, the one that saliency is read from (paper §4.3).
+    `final_activation` returns the last spatial map, the one that saliency is read from (paper §4.3).
+
+    Args:
+        depth: 6n + 2 with basic blocks, 9n + 2 with bottlenecks.
+        alpha: α̃.
+        num_classes: K.
+        in_channels: C.
+        bottleneck: by default what the authors built, basic blocks below depth 164, bottlenecks from there on.
+        shake_drop: whether ShakeDrop ends every branch, its keep probability falling linearly with depth to 0.5; it
+            adds no parameter.
+        shake_level: what ShakeDrop draws one factor for.
+        drop_block: arguments of a `DropBlock` that ends every block of the last two stages; it adds no parameter.
+
+    Example:
+        >>> import torch
+        >>> PyramidNet(8, 6, num_classes=5).forward_features(torch.rand(2, 3, 16, 16)).shape
+        torch.Size([2, 22, 4, 4])
     """
 
     def __init__(
@@ -105,18 +113,17 @@ class PyramidNet(PooledNetwork):
         checks.one_of("shake_drop", shake_drop, (False, True))
         bottleneck = depth >= SHALLOWEST_BOTTLENECK if bottleneck is None else bottleneck
         channels = _block_channels(alpha, STAGES * _blocks_per_stage(depth, bottleneck))
-        shakes = _shakes(len(channels), shake_level) if shake_drop else [nn.Identity() for _ in channels]
-        self.stem = nn.Sequential(_convolution(in_channels, STEM_CHANNELS, 3), nn.BatchNorm2d(STEM_CHANNELS))
+        shakes: list[nn.Module] = [
+            ShakeDrop(depth_keep_probability(block, len(channels)), level=shake_level) if shake_drop else nn.Identity()
+            for block in range(1, len(channels) + 1)
+        ]
+        self.stem = nn.Sequential(convolution(in_channels, STEM_CHANNELS, 3), nn.BatchNorm2d(STEM_CHANNELS))
         self.stages = _stages(channels, bottleneck, shakes)
         num_features = (STEM_CHANNELS + alpha) * (EXPANSION if bottleneck else 1)
         self.final_activation = nn.Sequential(nn.BatchNorm2d(num_features), nn.ReLU(inplace=True))
         self.add_head(num_features, num_classes)
         add_drop_blocks(self.stages, drop_block)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialise as the authors' first (Lua) code does: He's normal over fan-out, and no bias in the head."""
-        initialize(self, "fan_out", zero_head_bias=True)
+        initialize(self, "fan_out", zero_head_bias=True)  # as the authors' first (Lua) code does
 
     def forward_features(self, images: Tensor) -> Tensor:
         """(B, C, H, W) → the last spatial map, (B, num_features, ⌈H/4⌉, ⌈W/4⌉)."""
@@ -136,10 +143,6 @@ def _blocks_per_stage(depth: int, bottleneck: bool) -> int:
 def _block_channels(alpha: int, blocks: int) -> list[int]:
     """D_k = 16 + kα̃/N, rounded; exact fractions, since summed floats round a half now up, now down."""
     return [STEM_CHANNELS + round(Fraction(block * alpha, blocks)) for block in range(1, blocks + 1)]
-
-
-def _shakes(blocks: int, level: Level) -> list[ShakeDrop]:
-    return [ShakeDrop(depth_keep_probability(block, blocks), level=level) for block in range(1, blocks + 1)]
 
 
 def _stages(block_channels: Sequence[int], bottleneck: bool, shakes: Sequence[nn.Module]) -> nn.Sequential:

@@ -5,12 +5,10 @@ studies use. The networks for 224 px images are in `imagenet_resnet`.
 Shapes: B batch, C image channels, H W pixels, K classes.
 """
 
-from collections.abc import Sequence
-
 from torch import Tensor, nn
 
 from saligraft import checks
-from saligraft.networks.base import PooledNetwork, initialize
+from saligraft.networks.base import PooledNetwork, convolution, initialize, residual_stages
 
 BLOCKS_PER_STAGE: dict[int, tuple[int, int, int, int]] = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 STAGE_WIDTHS = (1, 2, 4, 8)  # times `width`
@@ -18,8 +16,7 @@ STAGE_STRIDES = (1, 2, 2, 2)
 
 
 def _convolution_and_norm(in_channels: int, out_channels: int, size: int, stride: int = 1) -> nn.Sequential:
-    convolution = nn.Conv2d(in_channels, out_channels, size, stride=stride, padding=size // 2, bias=False)
-    return nn.Sequential(convolution, nn.BatchNorm2d(out_channels))
+    return nn.Sequential(convolution(in_channels, out_channels, size, stride), nn.BatchNorm2d(out_channels))
 
 
 class BasicBlock(nn.Module):
@@ -47,8 +44,19 @@ class BasicBlock(nn.Module):
 class SmallImageResNet(PooledNetwork):
     """ResNet-depth for images of 32 to 64 px, (B, C, H, W) → logits (B, K).
 
-    The last spatial map, given by `stages`, is 4×4 at 32 px and 8×8 at 64 px. `stem_stride=2` halves it, as PuzzleMix
-    does for Tiny-ImageNet; `width` is 64 by the authors, and less for a network that trains on a CPU.
+    The last spatial map, which `stages` returns, is 4×4 at 32 px and 8×8 at 64 px.
+
+    Args:
+        depth: 10, 18 or 34.
+        num_classes: K.
+        in_channels: C.
+        width: channels of the first stage; 64 is the authors', less makes a network that trains on a CPU.
+        stem_stride: 2 halves the last map, as PuzzleMix does for Tiny-ImageNet.
+
+    Example:
+        >>> import torch
+        >>> SmallImageResNet(10, 5, width=4).forward_features(torch.rand(2, 3, 32, 32)).shape
+        torch.Size([2, 32, 4, 4])
     """
 
     def __init__(
@@ -61,27 +69,13 @@ class SmallImageResNet(PooledNetwork):
             checks.whole_number(name, value, least=1)
         num_features = STAGE_WIDTHS[-1] * width
         self.stem = _convolution_and_norm(in_channels, width, 3, stem_stride).append(nn.ReLU(inplace=True))
-        self.stages = _stages(BLOCKS_PER_STAGE[depth], width)
+        widths = [multiple * width for multiple in STAGE_WIDTHS]
+        stages = zip(BLOCKS_PER_STAGE[depth], widths, STAGE_STRIDES, strict=True)
+        self.stages = residual_stages(BasicBlock, width, stages)
         self.add_head(num_features, num_classes)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialise as torchvision's ResNet does: He's normal over fan-out, and torch's default in the head."""
-        initialize(self, "fan_out", zero_head_bias=False)
+        initialize(self, "fan_out", zero_head_bias=False)  # as torchvision's ResNet does
 
     def forward_features(self, images: Tensor) -> Tensor:
         """(B, C, H, W) → the last spatial map, (B, 8 · width, ⌈H/8⌉, ⌈W/8⌉), or half that with `stem_stride=2`."""
         features: Tensor = self.stages(self.stem(images))
         return features
-
-
-def _stages(blocks_per_stage: Sequence[int], width: int) -> nn.Sequential:
-    stages = nn.Sequential()
-    channels = width
-    for blocks, multiple, stage_stride in zip(blocks_per_stage, STAGE_WIDTHS, STAGE_STRIDES, strict=True):
-        stage = nn.Sequential()
-        for block in range(blocks):
-            stage.append(BasicBlock(channels, multiple * width, stage_stride if block == 0 else 1))
-            channels = multiple * width
-        stages.append(stage)
-    return stages

@@ -1,1 +1,1 @@
-"""What people see: gallery, learning curves, tables and the self-contained page."""
+"""Galleries, learning curves, tables and self-contained pages."""

@@ -1,18 +1,21 @@
-"""The gallery: what a mixing method did to pairs of images, one row per pair.
+"""What pages and figures show of mixed pairs: a gallery of one method, or several methods on the same pairs.
 
-A row holds source, its saliency S, the salient cells S'' (Eq. 3-4), the drawn cells M, destination, the mixed
-image and the label in up to two ways: by area, and calibrated by saliency (Eq. 5). Methods without saliency
+A row of the gallery holds source, its saliency S, the salient cells S'' (Eq. 3-4), the drawn cells M, destination,
+the mixed image and the label in up to two ways: by area, and calibrated by saliency (Eq. 5). Methods without saliency
 (Mixup, CutMix) leave those fields out. Shapes: B batch, C channels, H W pixels, h w cells.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
+from typing import NamedTuple
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from saligraft.batch import MixedBatch
+from saligraft.data import Split
 from saligraft.draws import key
 from saligraft.grafting import pixel_area
 from saligraft.labels import calibrated_weight
@@ -23,10 +26,74 @@ from saligraft.saliency.rescale import resize_saliency
 
 Mixer = Callable[..., MixedBatch]
 
+STRIP_TILE = 64  # longest side of an image in a strip of its class: twelve fill the column of a high-density screen
+LOSSLESS_TILE = 32  # larger ones are compressed with loss, or 20 classes would take megabytes
 
-@dataclass(frozen=True, kw_only=True)
-class Label:
-    """One way of weighing the two labels; `used` marks the one that the method trains with."""
+
+class LabelShare(NamedTuple):
+    """One class's share of a mixed label.
+
+    Args:
+        kind: "source" or "destination".
+        name: The class.
+        weight: In [0,1]; a label's weights sum to 1.
+        percent: The weight, rounded so that a label's percentages sum to 100.
+    """
+
+    kind: str
+    name: str
+    weight: float
+    percent: int
+
+
+def label_shares(source_class: str, destination_class: str, source_weight: float | None) -> list[LabelShare]:
+    """Split a mixed label into its classes.
+
+    Args:
+        source_class: Class of the source.
+        destination_class: Class of the destination.
+        source_weight: Weight of the source's label; None for an image that is not mixed.
+
+    Returns:
+        Source and destination, or a single entry where there is only one class.
+
+    Example:
+        >>> [(share.name, share.percent) for share in label_shares("star", "ring", 0.624)]
+        [('star', 62), ('ring', 38)]
+    """
+    if source_weight is None or source_class == destination_class:
+        return [LabelShare("source", source_class, 1.0, 100)]
+    percent = round(100 * source_weight)
+    return [
+        LabelShare("source", source_class, source_weight, percent),
+        LabelShare("destination", destination_class, 1 - source_weight, 100 - percent),
+    ]
+
+
+class Panel(NamedTuple):
+    """One picture of a row.
+
+    Args:
+        title: Heading of its column.
+        detail: Caption under the picture.
+        picture: Its pixels.
+        kind: "source", "destination" or "".
+    """
+
+    title: str
+    detail: str
+    picture: tiles.Picture
+    kind: str = ""
+
+
+class Label(NamedTuple):
+    """One way to weight the two labels of a pair.
+
+    Args:
+        name: What the weight follows, such as "by area".
+        source_weight: Weight of the source's label.
+        used: Whether the method trains with this label.
+    """
 
     name: str
     source_weight: float
@@ -35,7 +102,20 @@ class Label:
 
 @dataclass(frozen=True, kw_only=True)
 class GalleryRow:
-    """One mixed pair. Images (C,H,W) in [0,1]; maps and masks (h,w) on the CPU."""
+    """One mixed pair, on the CPU.
+
+    Args:
+        source: (C,H,W) in [0,1].
+        destination: (C,H,W) in [0,1].
+        mixed: (C,H,W) in [0,1].
+        mask: (h,w), 1 where the source shows.
+        source_class: Class of the source.
+        destination_class: Class of the destination.
+        labels: The label, weighted in one or two ways.
+        source_saliency: (h,w), or None for a method without saliency.
+        destination_saliency: (h,w) or None.
+        salient: S'' as bool (h,w), or None for a method that does not select stochastically.
+    """
 
     source: Tensor
     destination: Tensor
@@ -48,44 +128,66 @@ class GalleryRow:
     destination_saliency: Tensor | None = None
     salient: Tensor | None = None
 
-    def shares(self, label: Label) -> list[tuple[str, int]]:
-        """Class and per cent of the source, then of the destination; one entry where they are of one class."""
-        if self.source_class == self.destination_class:
-            return [(self.source_class, 100)]
-        share = round(100 * label.source_weight)
-        return [(self.source_class, share), (self.destination_class, 100 - share)]
+    def shares(self, label: Label) -> list[LabelShare]:
+        """Split one of the row's labels into its classes."""
+        return label_shares(self.source_class, self.destination_class, label.source_weight)
 
-    def in_words(self, label: Label) -> str:
-        """The label as people read it: `star 62 % · ring 38 %`."""
-        return " · ".join(f"{name} {share} %" for name, share in self.shares(label))
+    def panels(self) -> list[Panel]:
+        """Draw the row's pictures, left to right; those of saliency only where there is saliency."""
+        out = [Panel("Source", self.source_class, tiles.to_picture(self.source), "source")]
+        if self.source_saliency is not None:
+            cells = "×".join(str(side) for side in self.source_saliency.shape)
+            out.append(Panel("Saliency S", f"{cells} cells", tiles.heat(self.source, self.source_saliency)))
+        if self.salient is not None:
+            detail = f"{int(self.salient.sum())} of {self.salient.numel()}"
+            out.append(Panel("Salient S″", detail, tiles.chosen_cells(self.source, self.salient)))
+        out.append(self._mask_panel())
+        out.append(Panel("Destination", self.destination_class, tiles.to_picture(self.destination), "destination"))
+        if self.destination_saliency is not None:
+            covered = self.mask if self.mask.numel() > 1 else None  # a blend covers no cell completely
+            picture = tiles.heat(self.destination, self.destination_saliency, covered)
+            out.append(Panel("Its saliency", "" if covered is None else "striped: lost", picture))
+        title = "Mixed" if self.source_saliency is None else "Grafted"
+        return [*out, Panel(title, "network input", tiles.grafted(self.mixed, self.mask))]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Panel:
-    """One picture of a row: its heading, what stands under it, and the pixels."""
-
-    title: str
-    detail: str
-    picture: tiles.Picture
-    kind: str = ""
-
-
-def valid_text(text: str) -> str:
-    """The text with what UTF-8 cannot hold escaped, as `\\udce9` for a byte of a file name that is not UTF-8."""
-    return text.encode(errors="backslashreplace").decode()
+    def _mask_panel(self) -> Panel:
+        picture = tiles.chosen_cells(self.source, self.mask, among=self.salient)
+        if self.mask.numel() == 1:
+            return Panel("Mask M", f"blend {float(self.mask):.2f}", picture)
+        if self.salient is not None:
+            return Panel("Drawn M", f"{int(self.mask.sum())} of {int(self.salient.sum())}", picture)
+        area = float(pixel_area(self.mask[None], *self.source.shape[-2:]))
+        return Panel("Mask M", f"{100 * area:.0f} % of area", picture)
 
 
 def rows_of_batch(
     method: Mixer, images: Tensor, classes: Sequence[str], mixed: MixedBatch, saliency: Tensor | None = None
 ) -> list[GalleryRow]:
-    """Every pair of one mixed batch as a row; `saliency` (B,h,w) at the size the network gave it."""
+    """Turn every pair of a mixed batch into a row.
+
+    Args:
+        method: The method that mixed the batch.
+        images: The original images (B,C,H,W) in [0,1].
+        classes: Names of the classes that the labels count.
+        mixed: What the method returned.
+        saliency: The maps (B,h,w) that it was called with, or None.
+
+    Returns:
+        B rows.
+    """
     count, _, height, width = images.shape
     if mixed.images.shape != images.shape:
         raise ValueError(f"mixed must come from images of shape {tuple(images.shape)}, got {tuple(mixed.images.shape)}")
     masks = mixed.mask.detach().float().cpu()
     areas = pixel_area(masks, height, width)
-    maps = _maps_at_mask_grid(method, saliency, masks)
-    salient = _salient_cells(method, maps)
+    maps = None if saliency is None else saliency.detach().float().cpu()
+    salient = None
+    if maps is not None and isinstance(method, SaliencyGrafting):
+        maps = resize_saliency(maps, masks.shape[-1])
+        if method.selection == "stochastic":
+            salient = salient_regions(
+                maps, temperature=method.temperature, threshold=method.threshold, normalize=method.normalize
+            )
     rows = []
     for i in range(count):
         j = int(mixed.partner[i])
@@ -116,10 +218,21 @@ def draw_rows(
     count: int = 6,
     seed: int = 0,
 ) -> list[GalleryRow]:
-    """Mix the batch once per row, so that each row has a grid and p_B of its own, and keep one pair of each.
+    """Mix the batch once per row, so that each row has its own grid and p_B, and keep one pair of each.
 
-    Preferred are pairs of two classes, of which both stay visible, with sources not shown before; where the
-    batch has none, the next best pair stands in.
+    Pairs of two classes that both stay visible are preferred, then pairs with a source that is not shown yet.
+
+    Args:
+        method: A batch mixer.
+        images: (B,C,H,W) in [0,1].
+        labels: Class indices (B,).
+        classes: Names of the classes.
+        saliency: Maps (B,h,w), or None for a method without saliency.
+        count: Number of rows.
+        seed: Seed of the draws.
+
+    Returns:
+        `count` rows.
     """
     if len(images) < 1 or count < 1:
         raise ValueError(f"images and count must be at least 1, got {len(images)} images and count {count}")
@@ -129,148 +242,154 @@ def draw_rows(
         generator = torch.Generator().manual_seed(key(seed, draw))
         mixed = method(images, labels, saliency, generator=generator)
         candidates = rows_of_batch(method, images, classes, mixed, saliency)
-        best = max(range(len(candidates)), key=lambda i: (_worth(candidates[i]), i not in shown, -i))
+        best = max(range(len(candidates)), key=lambda i: (_interest(candidates[i]), i not in shown, -i))
         shown.update({best, int(mixed.partner[best])})
         rows.append(candidates[best])
     return rows
 
 
-def most_telling(rows: Sequence[GalleryRow]) -> GalleryRow:
-    """The row in which both classes count most alike: the one to explain the method with."""
+def most_balanced(rows: Sequence[GalleryRow]) -> GalleryRow:
+    """Return the row whose label weights are nearest to one half: the one to explain the method with.
+
+    Args:
+        rows: At least one row.
+
+    Returns:
+        One of the rows.
+    """
     return min(rows, key=lambda row: min(abs(label.source_weight - 0.5) for label in row.labels if label.used))
 
 
-def panels(row: GalleryRow) -> list[Panel]:
-    """The pictures of a row, left to right; those of saliency only where there is saliency."""
-    out = [Panel(title="Source", detail=row.source_class, picture=tiles.to_picture(row.source), kind="source")]
-    if row.source_saliency is not None:
-        grid = "×".join(str(side) for side in row.source_saliency.shape)
-        out.append(
-            Panel(title="Saliency S", detail=f"{grid} cells", picture=tiles.heat(row.source, row.source_saliency))
-        )
-    if row.salient is not None:
-        picture = tiles.chosen_cells(row.source, row.salient)
-        detail = f"{int(row.salient.sum())} of {row.salient.numel()}"
-        out.append(Panel(title="Salient S″", detail=detail, picture=picture))
-    out.append(_mask_panel(row))
-    out.append(
-        Panel(
-            title="Destination",
-            detail=row.destination_class,
-            picture=tiles.to_picture(row.destination),
-            kind="destination",
-        )
-    )
-    if row.destination_saliency is not None:
-        covered = row.mask if row.mask.numel() > 1 else None  # a blend covers nothing wholly
-        picture = tiles.heat(row.destination, row.destination_saliency, covered)
-        detail = "" if covered is None else "striped: lost"
-        out.append(Panel(title="Its saliency", detail=detail, picture=picture))
-    title = "Mixed" if row.source_saliency is None else "Grafted"
-    out.append(Panel(title=title, detail="network input", picture=tiles.grafted(row.mixed, row.mask)))
-    return out
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One result of a method.
+
+    Args:
+        picture: The mixed image.
+        source_weight: Weight of the source's label; None for a method that keeps the image's own label.
+        detail: One more line under the label.
+    """
+
+    picture: tiles.Picture
+    source_weight: float | None
+    detail: str = ""
 
 
-def gallery_html(rows: Sequence[GalleryRow]) -> str:
-    """The rows as HTML: crisp small pictures, real text, bars drawn by CSS."""
-    if not rows:
-        return '<p class="muted">No pairs to show.</p>'
-    first = panels(rows[0])
-    head = "".join(f"<span>{escape(panel.title)}</span>" for panel in first)
-    body = "".join(_row_html(row) for row in rows)
-    return (
-        f'<div class="gallery" style="--panels:{len(first)}"><div class="pair head" aria-hidden="true">'
-        f"{head}<span>Label</span></div>{body}</div>"
-    )
+@dataclass(frozen=True, kw_only=True)
+class MethodSamples:
+    """What one method makes of one pair.
+
+    Args:
+        name: The method's name on the command line.
+        title: The method's name on the page.
+        note: One line on what changes from sample to sample.
+        samples: Its results.
+        maps: Saliency of source and destination as this method sees them; empty for a method without saliency.
+        missing: Why there are no samples, where there are none.
+    """
+
+    name: str
+    title: str
+    note: str
+    samples: tuple[Sample, ...] = ()
+    maps: tuple[tiles.Picture, ...] = ()
+    missing: str = ""
 
 
-def picture_html(picture: tiles.Picture, alt: str) -> str:
-    """One inlined picture; small ones keep their square pixels when the page enlarges them."""
-    height, width = picture.shape[:2]
-    crisp = ' class="crisp"' if max(height, width) <= 96 else ""
-    return f'<img{crisp} src="{tiles.data_uri(picture)}" width="{width}" height="{height}" alt="{escape(alt)}">'
+@dataclass(frozen=True, kw_only=True)
+class ComparedPair:
+    """One pair and what every method makes of it, after the paper's Figure 1.
+
+    Args:
+        source: The source image.
+        destination: The destination image.
+        source_class: Class of the source.
+        destination_class: Class of the destination.
+        methods: What each method makes of the pair.
+    """
+
+    source: tiles.Picture
+    destination: tiles.Picture
+    source_class: str
+    destination_class: str
+    methods: tuple[MethodSamples, ...]
+
+    @property
+    def maps(self) -> tuple[tiles.Picture, ...]:
+        """The maps of the first method that has any: those shown beside the pair."""
+        return next((method.maps for method in self.methods if method.maps), ())
+
+    def shares(self, sample: Sample) -> list[LabelShare]:
+        """Split a sample's label into its classes."""
+        return label_shares(self.source_class, self.destination_class, sample.source_weight)
+
+    def originals(self, maps: Sequence[tiles.Picture]) -> list[Panel]:
+        """Source, destination and the given maps of both as panels."""
+        out = [
+            Panel("Source", self.source_class, self.source, "source"),
+            Panel("Destination", self.destination_class, self.destination, "destination"),
+        ]
+        details = ("of the source", "of the destination")
+        return out + [Panel("Saliency", detail, picture) for detail, picture in zip(details, maps, strict=False)]
 
 
-def label_html(row: GalleryRow, label: Label) -> str:
-    """One label as words over a bar in the two classes' colours."""
-    same = row.source_class == row.destination_class
-    share = 100.0 if same else 100 * label.source_weight
-    return (
-        f'<div class="label{"" if label.used else " other"}"><div class="how">{escape(label.name)}</div>'
-        f'<div class="words">{_words_html(row, label)}</div>'
-        f'<div class="bar" role="img" aria-label="{escape(row.in_words(label))}">'
-        f'<i style="width:{share:.1f}%"></i></div></div>'
-    )
+class ClassStrip(NamedTuple):
+    """The first images of one class, side by side.
+
+    Args:
+        name: The class.
+        picture: The images.
+        file_type: "PNG", or "JPEG" for images too large to store without loss.
+    """
+
+    name: str
+    picture: tiles.Picture
+    file_type: str
 
 
-def _row_html(row: GalleryRow) -> str:
-    figures = "".join(
-        f'<figure class="{panel.kind}">{picture_html(panel.picture, f"{panel.title}: {panel.detail}")}'
-        f"<figcaption><b>{escape(panel.title)}</b> {escape(panel.detail)}</figcaption></figure>"
-        for panel in panels(row)
-    )
-    labels = "".join(label_html(row, label) for label in row.labels)
-    return f'<article class="pair">{figures}<div class="labels">{labels}</div></article>'
+def class_strips(data: Split, per_class: int = 12) -> list[ClassStrip]:
+    """Make one strip of images for every class, of up to 20 classes; large images are shrunk.
 
+    Args:
+        data: Any split of a data set.
+        per_class: Number of images in a strip.
 
-def _words_html(row: GalleryRow, label: Label) -> str:
-    """The shares in the classes' colours; a line breaks within a name of several words, not before its number."""
-    kinds = ("source", "destination")
-    return " · ".join(
-        f'<span class="{kind}">{escape(name)}\u00a0{share}\u00a0%</span>'
-        for kind, (name, share) in zip(kinds, row.shares(label), strict=False)
-    )
-
-
-def _mask_panel(row: GalleryRow) -> Panel:
-    picture = tiles.chosen_cells(row.source, row.mask, among=row.salient)
-    if row.mask.numel() == 1:
-        return Panel(title="Mask M", detail=f"blend {float(row.mask):.2f}", picture=picture)
-    if row.salient is not None:
-        return Panel(title="Drawn M", detail=f"{int(row.mask.sum())} of {int(row.salient.sum())}", picture=picture)
-    area = float(pixel_area(row.mask[None], *row.source.shape[-2:]))
-    return Panel(title="Mask M", detail=f"{100 * area:.0f} % of area", picture=picture)
-
-
-def _maps_at_mask_grid(method: Mixer, saliency: Tensor | None, masks: Tensor) -> Tensor | None:
-    """The maps at the grid the method worked on, or as they came where the mask is no grid of cells."""
-    if saliency is None:
-        return None
-    maps = saliency.detach().float().cpu()
-    if isinstance(method, SaliencyGrafting):
-        return resize_saliency(maps, masks.shape[-1])
-    return maps
-
-
-def _salient_cells(method: Mixer, maps: Tensor | None) -> Tensor | None:
-    if maps is None or not isinstance(method, SaliencyGrafting) or method.selection != "stochastic":
-        return None
-    return salient_regions(maps, temperature=method.temperature, threshold=method.threshold, normalize=method.normalize)
+    Returns:
+        The strips of the classes that have images.
+    """
+    longer = max(data.image_shape[1:])
+    size = [max(1, round(side * STRIP_TILE / longer)) for side in data.image_shape[1:]]
+    strips = []
+    for label, name in list(enumerate(data.classes))[:20]:
+        images = data.take((data.labels == label).nonzero()[:per_class, 0]).images.float() / 255
+        if len(images):
+            if longer > STRIP_TILE:
+                images = F.interpolate(images, size, mode="bilinear", antialias=True, align_corners=False)
+            strip = np.concatenate([tiles.to_picture(image) for image in images], axis=1)
+            strips.append(ClassStrip(name, strip, "PNG" if longer <= LOSSLESS_TILE else "JPEG"))
+    return strips
 
 
 def _labels(method: Mixer, mixed: MixedBatch, i: int, area: float, maps: Tensor | None) -> tuple[Label, ...]:
-    """By area and by saliency where the method knows both; its own weight alone otherwise."""
+    """By area and by saliency where the method knows both; otherwise its own weight alone."""
     own = float(mixed.source_weight[i])
     if maps is None or not isinstance(method, SaliencyGrafting):
-        return (
-            Label(name="by mixing ratio" if mixed.mask[i].numel() == 1 else "by area", source_weight=own, used=True),
-        )
-    if method.label_mixing == "saliency":
-        by_saliency = own
-    else:
+        return (Label("by mixing ratio" if mixed.mask[i].numel() == 1 else "by area", own, used=True),)
+    by_saliency = own
+    if method.label_mixing == "area":
         j = int(mixed.partner[i])
-        mask = mixed.mask[i : i + 1].cpu()
         size = (mixed.images.shape[-2], mixed.images.shape[-1])
+        mask = mixed.mask[i : i + 1].cpu()
         by_saliency = float(
             calibrated_weight(maps[i : i + 1], maps[j : j + 1], mask, norm=method.norm, image_size=size)
         )
     return (
-        Label(name="by area", source_weight=area, used=method.label_mixing == "area"),
-        Label(name="calibrated by saliency", source_weight=by_saliency, used=method.label_mixing == "saliency"),
+        Label("by area", area, used=method.label_mixing == "area"),
+        Label("calibrated by saliency", by_saliency, used=method.label_mixing == "saliency"),
     )
 
 
-def _worth(row: GalleryRow) -> int:
-    """How much a pair has to show: two classes count most, then a mask that is neither empty nor full."""
+def _interest(row: GalleryRow) -> int:
+    """How much a pair shows: two classes count most, then a mask that is neither empty nor full."""
     mixes = 0.0 < float(row.mask.mean()) < 1.0
     return 2 * (row.source_class != row.destination_class) + mixes

@@ -1,25 +1,33 @@
-"""The page of a single run: its result, its learning curve, pictures, its recipe."""
+"""The page of a finished run: its result, its learning curve, pictures, its recipe."""
 
-import json
+import contextlib
+import dataclasses
 import os
-import tomllib
 import warnings
-from html import escape
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import fmean
+from typing import Any
 
-from saligraft.reports.page import Section, facts_html, page_html, versions, write_page
-from saligraft.reports.plots import Curve, learning_curves
-from saligraft.reports.tables import ResultTable, html_table
+import torch
+from torch import Tensor, distributed
 
-if TYPE_CHECKING:
-    from saligraft.training import Result
+from saligraft.config.method_section import Normalization
+from saligraft.methods import BatchMixer, Compose, ImageTransform
+from saligraft.reports.figures import Curve
+from saligraft.reports.gallery import GalleryRow, Mixer, class_strips, draw_rows
+from saligraft.reports.page import versions, write_page
+from saligraft.reports.tables import ResultTable
+from saligraft.saliency.base import NetworkSource
+from saligraft.saliency.sources import SALIENCY_SOURCES
+from saligraft.training.results import EpochMetrics, Result
+from saligraft.training.run_folder import RECIPE, REPORT
 
+BATCH = 32  # test images that pairs are drawn from: enough to choose from, fast for any network
+ROWS = 4
 NEVER_MIXED = "No image was mixed: all epochs were warm-up."
-
 METHOD_TITLES = {
     "none": "Plain training",
-    "mixup": "Mixup",
     "cutmix": "CutMix",
     "attentive-cutmix": "Attentive CutMix",
     "saliencymix": "SaliencyMix",
@@ -28,91 +36,140 @@ METHOD_TITLES = {
 }
 
 
-def write_run_page(result: "Result") -> None:
-    """Write the page of a finished run; a failure is only a warning, since the run is finished.
+def write_run_page(result: Result) -> None:
+    """Write `report.html` into the folder of a finished run; whatever goes wrong is a warning.
 
-    Does nothing without a run folder, nor in processes other than the main one.
+    Does nothing for a run without a folder, and in all processes but the first.
 
     Args:
-        result: Of `train`.
+        result: What `train` returned.
     """
-    from saligraft.training.run_gallery import pictures
-
-    if result.folder is None or os.environ.get("RANK", "0") != "0":
+    if result.folder is None or not _is_main_process():
         return
-    shown, device = None, next(result.network.parameters()).device
-    try:
-        shown = pictures(result.recipe, result.network, result.test_data, device)
-    except Exception as error:
-        warnings.warn(f"the run is finished, but the pictures of report.html could not be made: {error}", stacklevel=2)
-    try:
-        write_run_report(result.folder, shown, note=NEVER_MIXED if result.recipe.never_mixes else "")
-    except Exception as error:
-        warnings.warn(f"the run is finished, but report.html could not be made: {error}", stacklevel=2)
+    pictures: dict[str, Any] = {}
+    with _only_warning(f"the pictures of {REPORT}"):
+        pictures = run_pictures(result)
+    with _only_warning(REPORT):
+        recipe, summary = result.recipe, result.summary
+        method = method_title(recipe.method.name)
+        write_page(
+            result.folder / REPORT,
+            "run.html",
+            title=recipe.title or f"{method} on {recipe.data.name}",
+            method=method,
+            result=summary,
+            note=NEVER_MIXED if recipe.never_mixes else "",
+            table=_result_table(summary),
+            curves=_curves(result.metrics),
+            **pictures,
+            facts=_facts(result, result.folder),
+            recipe=(result.folder / RECIPE).read_text(encoding="utf-8"),
+        )
 
 
-def write_run_report(run_folder: str | Path, pictures: Section | None = None, note: str = "") -> Path:
-    """Write `report.html` into a run folder from what stands there, pictures and a note; give back its path."""
-    folder = Path(run_folder)
-    result = json.loads(_read(folder, "result.json"))
-    metrics = read_lines(folder / "metrics.jsonl")
-    recipe = _read(folder, "recipe.toml")
-    title = tomllib.loads(recipe).get("title") or f"{method_title(result['method'])} on {result['data']}"
-    sections = [
-        Section(title="Result", body=html_table(_result_table(result))),
-        Section(title="Learning curve", body=_curves(metrics), intro="After every epoch, on all test images."),
-        *([] if pictures is None else [pictures]),
-        Section(title="How it was run", body=facts_html(_facts(folder, result), {"recipe.toml": recipe})),
-    ]
-    lead = (
-        f"<b>{escape(method_title(result['method']))}</b>: {escape(str(result['network']))} on "
-        f"<b>{escape(str(result['data']))}</b>, {result['epochs']} epochs, seed {result['seed']}."
-    ) + (f" <b>{escape(note)}</b>" if note else "")
-    return write_page(folder / "report.html", page_html(title, lead, sections))
+def run_pictures(result: Result) -> dict[str, Any]:
+    """Mix test images as in training, with the maps of the run's network; without mixing, show the data.
+
+    Args:
+        result: A finished run.
+
+    Returns:
+        What `run.html` shows: `rows` of mixed pairs and whether they have `network_maps`, or `data` and `strips`.
+    """
+    recipe, data = result.recipe, result.test_data
+    mixer = None if recipe.never_mixes else _mixer(result)
+    if mixer is None:
+        return {"data": data, "strips": class_strips(data)}
+    source = SALIENCY_SOURCES.get(recipe.method.saliency.name or "")
+    network_maps = source is not None and issubclass(source, NetworkSource)
+    return {"rows": _mixed_rows(result, mixer), "network_maps": network_maps}
 
 
 def method_title(name: str) -> str:
-    """The method's name as people write it: `saliency-grafting` is Saliency Grafting."""
+    """Return a method's name as people write it.
+
+    Args:
+        name: Its name on the command line.
+
+    Returns:
+        Its title.
+
+    Example:
+        >>> method_title("saliency-grafting")
+        'Saliency Grafting'
+    """
     return METHOD_TITLES.get(name, name.replace("-", " ").title())
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """A `.jsonl` file as a list, one entry per line."""
-    return [json.loads(line) for line in _read(path.parent, path.name).splitlines() if line.strip()]
+@contextlib.contextmanager
+def _only_warning(what: str) -> Iterator[None]:
+    """Turn any error into a warning: the run is finished, and its page must not make it fail."""
+    try:
+        yield
+    except Exception as error:
+        message = " ".join(str(error).split())
+        warnings.warn(f"the run is finished, but {what} could not be made: {message}", stacklevel=1)
 
 
-def _read(folder: Path, name: str) -> str:
-    path = folder / name
-    if not path.is_file():
-        raise ValueError(f"run folder must hold {name}, got {folder} without it")
-    return path.read_text(encoding="utf-8")
+def _is_main_process() -> bool:
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank() == 0
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _mixer(result: Result) -> Mixer | None:
+    """The run's method as one function from batch to mixed batch; None where images are not mixed with each other."""
+    methods = result.recipe.method.build(Normalization(result.test_data.mean, result.test_data.std))
+    if not methods or not isinstance(methods[-1], BatchMixer):
+        return None
+    parts = [part for part in methods if isinstance(part, ImageTransform | BatchMixer)]
+    # Adversarial noise needs a training step; the pictures show mask and transport without it.
+    return Compose(parts) if len(parts) > 1 else methods[-1].without_noise()
+
+
+def _mixed_rows(result: Result, mixer: Mixer) -> list[GalleryRow]:
+    """Mix images as the loader normalises them, since fill colours and scales refer to that; then undo it."""
+    recipe, data = result.recipe, result.test_data
+    device = next(result.network.parameters()).device
+    chosen = data.take(torch.linspace(0, len(data) - 1, min(BATCH, len(data))).long())
+    mean, std = (torch.tensor(values)[:, None, None] for values in (data.mean, data.std))
+    images = ((chosen.images.float() / 255 - mean) / std).to(device)
+    labels = chosen.labels.to(device)
+    saliency = None
+    if recipe.method.saliency.name is not None:
+        source = recipe.method.saliency.build(result.network, Normalization(data.mean, data.std))
+        saliency = source(images, labels)
+    rows = draw_rows(mixer, images, labels, data.classes, saliency=saliency, count=ROWS, seed=recipe.seed)
+
+    def shown(image: Tensor) -> Tensor:
+        return (image * std + mean).clamp(0, 1)
+
+    return [
+        dataclasses.replace(row, source=shown(row.source), destination=shown(row.destination), mixed=shown(row.mixed))
+        for row in rows
+    ]
 
 
 def _result_table(result: dict[str, Any]) -> ResultTable:
     rows = tuple(
         (title, *(f"{result[name][kind]:.2f} %" for kind in ("best", "last10_mean", "final")))
         for title, name in (("Top-1 error", "top1_error"), ("Top-5 error", "top5_error"))
-        if result.get(name)
     )
     return ResultTable(columns=("", "best epoch", "mean of last 10", "final"), rows=rows)
 
 
-def _curves(metrics: list[dict[str, Any]]) -> str:
-    curves = [
-        Curve(name=title, runs=(tuple(float(line[name]) for line in metrics),))
-        for title, name in (("Top-1 error", "top1_error"), ("Top-5 error", "top5_error"))
-        if metrics and all(line.get(name) is not None for line in metrics)
+def _curves(metrics: Sequence[EpochMetrics]) -> list[Curve]:
+    return [
+        Curve(name="Top-1 error", runs=(tuple(line.top1_error for line in metrics),)),
+        Curve(name="Top-5 error", runs=(tuple(line.top5_error for line in metrics),)),
     ]
-    return learning_curves(curves) if curves else '<p class="muted">No epoch has ended yet.</p>'
 
 
-def _facts(folder: Path, result: dict[str, Any]) -> dict[str, str]:
-    facts = {"Run again": f"saligraft train {folder / 'recipe.toml'} --out ANOTHER_FOLDER"}
-    timing = folder / "timing.jsonl"
-    if timing.is_file():
-        seconds = [line["seconds"] for line in read_lines(timing) if "epoch" in line]
-        rates = [line["images_per_second"] for line in read_lines(timing) if "epoch" in line]
-        if seconds:
-            facts["Time"] = f"{sum(seconds):.0f} s, {sum(rates) / len(rates):,.0f} images/s"
-    facts["Network"] = f"{result['network']}, {result['parameters']:,} parameters"
+def _facts(result: Result, folder: Path) -> dict[str, str]:
+    facts = {"Run again": f"saligraft train {folder / RECIPE} --out ANOTHER_FOLDER"}
+    if result.timing:  # a resumed run may have lost its times
+        seconds = sum(line.seconds for line in result.timing)
+        rate = fmean(line.images_per_second for line in result.timing)
+        facts["Time"] = f"{seconds:.0f} s, {rate:,.0f} images/s"
+    facts["Network"] = f"{result.summary['network']}, {result.summary['parameters']:,} parameters"
     return {**facts, **versions()}

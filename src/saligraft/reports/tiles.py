@@ -1,7 +1,7 @@
-"""Small pictures of images, saliency maps and masks: uint8 arrays, and PNG files inlined in a page.
+"""Small pictures of images, saliency maps and masks, as uint8 arrays.
 
-Shapes: C channels, H W pixels, h w cells of a map or mask. Every overlay is drawn on the picture enlarged
-by a whole number, so that pixels stay square and cell borders fall where the graft's borders fall.
+Shapes: C channels, H W pixels, h w cells of a map or mask. Overlays are drawn on the picture enlarged by an integer
+factor, so that pixels stay square and cell borders fall where the graft's borders fall.
 """
 
 import base64
@@ -20,13 +20,20 @@ from saligraft import grafting
 Picture = npt.NDArray[np.uint8]  # (H, W, 3)
 Plane = npt.NDArray[np.float32]  # (H, W)
 
-TILE_SIZE = 192  # smallest side of an overlay: twice what the page shows, for dense screens
-FINEST_GRID = 16  # a finer mask is one of pixels, and lines between them would hide the picture
-SOURCE_COLOUR = (240, 110, 20)  # orange and blue stay apart for all common kinds of colour blindness
+TILE_SIZE = 192  # smallest side of an overlay: twice what the page shows, for high-density screens
+FINEST_GRID = 16  # finer masks are per pixel: lines between their cells would hide the picture
+SOURCE_COLOUR = (240, 110, 20)  # orange and blue stay distinct for all common kinds of colour blindness
 
 
 def to_picture(image: Tensor) -> Picture:
-    """An image (C,H,W) in [0,1] as RGB: one channel becomes grey, further ones beyond three are left out."""
+    """Convert an image to RGB pixels.
+
+    Args:
+        image: (C,H,W) in [0,1]; fewer than three channels are averaged to grey, those beyond three dropped.
+
+    Returns:
+        (H,W,3) uint8.
+    """
     if image.ndim != 3:
         raise ValueError(f"image must have shape (C,H,W), got {tuple(image.shape)}")
     channels = image[:3] if image.shape[0] >= 3 else image.float().mean(0, keepdim=True).expand(3, -1, -1)
@@ -35,44 +42,78 @@ def to_picture(image: Tensor) -> Picture:
 
 
 def spread(cells: Tensor, height: int, width: int) -> Plane:
-    """Cells (h,w) spread over H×W pixels exactly as the graft spreads its mask."""
+    """Spread cells (h,w) over (H,W) pixels exactly as the graft spreads its mask.
+
+    Args:
+        cells: Map or mask (h,w).
+        height: H.
+        width: W.
+
+    Returns:
+        (H,W) float32.
+    """
     pixels = grafting.spread(cells.detach().float().cpu()[None], height, width)[0]
     out: Plane = pixels.expand(height, width).numpy()
     return out
 
 
-def enlarge(picture: npt.NDArray[Any], size: int = TILE_SIZE) -> npt.NDArray[Any]:
-    """Repeat pixels by the whole number that brings the longer side to about `size`; never smaller."""
-    factor = max(1, round(size / max(picture.shape[:2])))
+def enlarge(picture: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Repeat pixels by the integer factor that brings the longer side to about `TILE_SIZE`; never shrink.
+
+    Args:
+        picture: (H,W) or (H,W,3).
+
+    Returns:
+        The picture with every pixel repeated along both sides.
+    """
+    factor = max(1, round(TILE_SIZE / max(picture.shape[:2])))
     return picture.repeat(factor, axis=0).repeat(factor, axis=1)
 
 
 def heat(image: Tensor, saliency: Tensor, covered: Tensor | None = None) -> Picture:
-    """A saliency map (h,w) as heat over the grey image, its cells visible; `covered` cells are crossed out."""
+    """Draw a saliency map as heat over the grey image, with its cells visible.
+
+    Args:
+        image: (C,H,W) in [0,1].
+        saliency: (h,w).
+        covered: Mask (h,w) of cells to cross out, or None.
+
+    Returns:
+        The enlarged picture.
+    """
     height, width = image.shape[-2:]
-    peak = float(saliency.max())
-    scaled = saliency / peak if peak > 0 else torch.zeros_like(saliency)
-    level = enlarge(spread(scaled, height, width))
-    base = enlarge(to_picture(image)).astype(np.float32)
-    grey = base.mean(2, keepdims=True)
-    colour = np.asarray(matplotlib.colormaps["inferno"](level)[..., :3]) * 255
-    blend = 0.30 * grey + 0.70 * colour
+    grey = enlarge(to_picture(image)).mean(2, keepdims=True)
+    blend = 0.30 * grey + 0.70 * _inferno(enlarge(spread(_scaled(saliency), height, width)))
     if max(saliency.shape[-2:]) <= FINEST_GRID:
         _draw_grid(blend, saliency.shape[-2:], height, width, strength=0.22)
     if covered is not None:
         _hatch(blend, enlarge(spread(covered, height, width)) > 0.5)
-    return _bytes(blend)
+    return _rounded(blend)
 
 
 def plain_heat(values: Tensor) -> Picture:
-    """A map (h,w) >= 0 by itself as heat, scaled to its peak: of features, which lie over no picture."""
-    peak = float(values.max())
-    scaled = (values / peak if peak > 0 else torch.zeros_like(values)).detach().float().cpu().numpy()
-    return enlarge(_bytes(np.asarray(matplotlib.colormaps["inferno"](scaled)[..., :3]) * 255))
+    """Draw a map by itself as heat, scaled to its peak: for features, which lie over no image.
+
+    Args:
+        values: (h,w), non-negative.
+
+    Returns:
+        The enlarged picture.
+    """
+    return enlarge(_rounded(_inferno(_scaled(values).detach().float().cpu().numpy())))
 
 
 def chosen_cells(image: Tensor, chosen: Tensor, among: Tensor | None = None) -> Picture:
-    """The image with only the `chosen` cells (h,w) lit and outlined; cells of `among` not chosen stay half lit."""
+    """Show only the chosen cells of an image, outlined.
+
+    Args:
+        image: (C,H,W) in [0,1].
+        chosen: Mask (h,w).
+        among: Mask (h,w) of the cells that could have been chosen, shown dimmed; None for no such cells.
+
+    Returns:
+        The enlarged picture.
+    """
     height, width = image.shape[-2:]
     base = enlarge(to_picture(image)).astype(np.float32)
     shown = enlarge(spread(chosen, height, width))
@@ -80,81 +121,87 @@ def chosen_cells(image: Tensor, chosen: Tensor, among: Tensor | None = None) -> 
     grey = base.mean(2, keepdims=True)
     dim = 0.16 * grey + np.array([22, 24, 30])
     faint = 0.40 * base + 0.12 * grey + np.array([14, 15, 18])
-    out = np.where(half[..., None] > 0.5, faint, dim)
-    out = shown[..., None] * base + (1 - shown[..., None]) * out
+    out = shown[..., None] * base + (1 - shown[..., None]) * np.where(half[..., None] > 0.5, faint, dim)
     if 1 < chosen.shape[-1] <= FINEST_GRID:
         _draw_grid(out, chosen.shape[-2:], height, width, strength=0.10)
-    _outline(out, shown > 0.5, SOURCE_COLOUR)
-    return _bytes(out)
+    _outline(out, shown > 0.5)
+    return _rounded(out)
 
 
 def grafted(image: Tensor, mask: Tensor) -> Picture:
-    """The mixed image with the source's patches outlined; a blend (no hard edge in the mask) is left as it is."""
-    height, width = image.shape[-2:]
+    """Outline the source's patches in a mixed image; a blend, whose mask has no edge, is left unchanged.
+
+    Args:
+        image: Mixed image (C,H,W) in [0,1].
+        mask: (h,w), 1 where the source shows.
+
+    Returns:
+        The enlarged picture.
+    """
     out = enlarge(to_picture(image)).astype(np.float32)
-    _outline(out, enlarge(spread(mask, height, width)) > 0.5, SOURCE_COLOUR)
-    return _bytes(out)
+    _outline(out, enlarge(spread(mask, *image.shape[-2:])) > 0.5)
+    return _rounded(out)
 
 
-def png_bytes(picture: Picture) -> bytes:
-    """One picture as a PNG file."""
+def data_uri(picture: Picture, kind: str = "PNG") -> str:
+    """Encode a picture as a `data:` address, which a page contains in itself.
+
+    Args:
+        picture: (H,W,3) uint8.
+        kind: "PNG", or "JPEG" for photographs: a fifth of the size, with loss.
+
+    Returns:
+        The address, `data:image/png;base64,...`.
+    """
+    options: dict[str, Any] = {"optimize": True} if kind == "PNG" else {"quality": 85}
     buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, format="PNG", optimize=True)
-    return buffer.getvalue()
+    Image.fromarray(picture).save(buffer, kind, **options)
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
-def data_uri(picture: Picture) -> str:
-    """One picture as a `data:` address that a page carries inside itself."""
-    return "data:image/png;base64," + base64.b64encode(png_bytes(picture)).decode("ascii")
+def _scaled(values: Tensor) -> Tensor:
+    """Divide by the peak; an empty map stays zero."""
+    peak = float(values.max())
+    return values / peak if peak > 0 else torch.zeros_like(values)
 
 
-def photo_uri(picture: Picture) -> str:
-    """The same for a photograph, as JPEG: a fifth of a PNG's size, and no pixel of it need be exact."""
-    buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, "JPEG", quality=85)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+def _inferno(values: npt.NDArray[Any]) -> npt.NDArray[np.floating]:
+    return np.asarray(matplotlib.colormaps["inferno"](values)[..., :3]) * 255
 
 
-def _bytes(values: npt.NDArray[np.floating]) -> Picture:
+def _rounded(values: npt.NDArray[np.floating]) -> Picture:
     rounded: Picture = np.clip(np.rint(values), 0, 255).astype(np.uint8)
     return rounded
 
 
-def _borders(regions: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Pixels whose right or lower neighbour, or left or upper one, lies in another region."""
-    edge = np.zeros_like(regions)
-    across, down = regions[:, 1:] != regions[:, :-1], regions[1:] != regions[:-1]
+def _outline(canvas: npt.NDArray[np.floating], inside: npt.NDArray[np.bool_]) -> None:
+    """Paint the border of a region, two pixels wide, in place; the picture's own edge counts as border."""
+    if not inside.any() or inside.all():
+        return
+    padded = np.pad(inside, 1)
+    edge = np.zeros_like(padded)
+    across, down = padded[:, 1:] != padded[:, :-1], padded[1:] != padded[:-1]
     edge[:, 1:] |= across
     edge[:, :-1] |= across
     edge[1:] |= down
     edge[:-1] |= down
-    return edge
-
-
-def _outline(canvas: npt.NDArray[np.floating], inside: npt.NDArray[np.bool_], colour: tuple[int, ...]) -> None:
-    """Paint the border of a region, two pixels wide, in place; the picture's own rim counts as border."""
-    if not inside.any() or inside.all():
-        return
-    padded = np.pad(inside, 1)
-    edge = _borders(padded)[1:-1, 1:-1]
-    canvas[edge] = colour
+    canvas[edge[1:-1, 1:-1]] = SOURCE_COLOUR
 
 
 def _draw_grid(canvas: npt.NDArray[np.floating], cells: torch.Size, height: int, width: int, strength: float) -> None:
     """Lighten the lines between cells, in place: a checkerboard changes colour at exactly these lines."""
-    rows, columns = torch.arange(cells[0]), torch.arange(cells[1])
-    board = ((rows[:, None] + columns) % 2).float()
-    across = enlarge(spread(board, height, width)) > 0.5
-    edge = np.zeros_like(across)
-    edge[:, 1:] |= across[:, 1:] != across[:, :-1]
-    edge[1:] |= across[1:] != across[:-1]
+    board = ((torch.arange(cells[0])[:, None] + torch.arange(cells[1])) % 2).float()
+    colour = enlarge(spread(board, height, width)) > 0.5
+    edge = np.zeros_like(colour)
+    edge[:, 1:] |= colour[:, 1:] != colour[:, :-1]
+    edge[1:] |= colour[1:] != colour[:-1]
     canvas[edge] = canvas[edge] * (1 - strength) + 255 * strength
 
 
 def _hatch(canvas: npt.NDArray[np.floating], covered: npt.NDArray[np.bool_]) -> None:
-    """Stripe the covered cells in place and outline them: this part of the destination is lost."""
+    """Stripe and outline the covered cells in place: this part of the destination is lost."""
     rows, columns = np.indices(covered.shape)
     stripes = covered & ((rows + columns) % 8 < 2)
     canvas[covered] *= 0.45
     canvas[stripes] = 0.5 * canvas[stripes] + 0.5 * np.array(SOURCE_COLOUR)
-    _outline(canvas, covered, SOURCE_COLOUR)
+    _outline(canvas, covered)

@@ -1,7 +1,7 @@
-"""Bottom-up saliency: what stands out by contrast or by frequency alone, without any network.
+"""Bottom-up saliency: what stands out by contrast or frequency alone, without any network.
 
 Fine-grained: Montabone & Soto, Image and Vision Computing 2010, as OpenCV's `StaticSaliencyFineGrained` computes it;
-spectral residual: Hou & Zhang, CVPR 2007, as OpenCV's `StaticSaliencySpectralResidual` does. Both here for whole
+spectral residual: Hou & Zhang, CVPR 2007, as OpenCV's `StaticSaliencySpectralResidual` does. Both here for
 batches, in floating point where OpenCV rounds to 8 bits between its steps.
 Shapes: B batch, C channels, H W pixels. Maps have the images' size, float32 (float64 stays), and are detached.
 """
@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from saligraft import checks
-from saligraft.saliency.base import Passes, SaliencySource
+from saligraft.saliency.base import SaliencySource
 
 RGB_WEIGHTS = (0.299, 0.587, 0.114)  # luma of ITU-R BT.601, OpenCV's conversion to grey
 SURROUNDS = (12, 24, 48, 28, 56, 112)  # half the sides of the boxes a pixel is compared with, OpenCV's six scales
@@ -31,12 +30,21 @@ MAP_BLUR = tuple(weight / sum(_MAP_BLUR) for weight in _MAP_BLUR)
 
 
 def fine_grained_saliency(images: Tensor) -> Tensor:
-    """Centre–surround contrast over six scales, on-centre and off-centre apart: (B, C, H, W) -> (B, H, W).
+    """Compute centre–surround contrast over six scales, on-centre and off-centre apart.
 
     Each of the two is scaled to a peak of 1, then they are added. Offsets, and one scale for all channels, do not
-    change the map; scales that differ between channels, as those of most normalisations do, change what each colour
-    counts (`FineGrained` can undo them). Grey, or RGB, or RGB with a fourth channel that is ignored. A flat image gives
-    an all-zero map.
+    change the map; scales that differ between channels, as those of most normalisations do, change the weight of each
+    colour (`FineGrained` can undo them). A flat image has an all-zero map.
+
+    Args:
+        images: (B, C, H, W), grey, RGB, or RGB with a fourth channel that is ignored.
+
+    Returns:
+        Saliency (B, H, W).
+
+    Example:
+        >>> fine_grained_saliency(torch.rand(2, 3, 8, 8)).shape
+        torch.Size([2, 8, 8])
     """
     checks.images(images)
     at_once = max(CACHED_PIXELS // (images.shape[2] * images.shape[3]), 1)
@@ -66,10 +74,18 @@ def _fine_grained(images: Tensor) -> Tensor:
 
 @checks.without_autocast
 def spectral_residual_saliency(images: Tensor) -> Tensor:
-    """What departs from the smoothed log spectrum of the image, transformed back: (B, C, H, W) -> (B, H, W).
+    """Compute what departs from the smoothed log spectrum of the image, transformed back. A flat image has a flat map.
 
-    Images in [0, 1]: the spectrum's zero frequency and the 1 that OpenCV adds to the amplitudes before the logarithm
-    depend on range and offset. Channels as for `fine_grained_saliency`. A flat image gives a flat map.
+    Args:
+        images: (B, C, H, W) in [0, 1], since the spectrum's zero frequency and the 1 that OpenCV adds to the amplitudes
+            before the logarithm depend on range and offset; channels as for `fine_grained_saliency`.
+
+    Returns:
+        Saliency (B, H, W).
+
+    Example:
+        >>> spectral_residual_saliency(torch.rand(2, 3, 8, 8)).shape
+        torch.Size([2, 8, 8])
     """
     checks.images(images)
     height, width = images.shape[2:]
@@ -91,13 +107,12 @@ def spectral_residual_saliency(images: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class BottomUp(SaliencySource):
-    """What both bottom-up sources share: they see pixels, so it matters how the images were normalised.
+    """What both bottom-up sources share: they see pixels, so normalisation must be undone first.
 
-    Given the data set's `mean` and `std` (one per channel, or one for all), that is undone first.
+    Args:
+        mean: of the data set, one value per channel or one for all; None if the images are not normalised so.
+        std: likewise; both or neither are given.
     """
-
-    alone: ClassVar[Passes] = Passes(0, 0)
-    shared: ClassVar[Passes] = Passes(0, 0)
 
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
@@ -114,9 +129,9 @@ class BottomUp(SaliencySource):
         images = checks.at_least_float32(images.detach())
         if self.mean is None or self.std is None:
             return images
-        for name, given in (("mean", self.mean), ("std", self.std)):
-            if len(given) not in (1, images.shape[1]):
-                raise ValueError(f"{name} must have 1 or {images.shape[1]} entries, one per channel, got {len(given)}")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, images.shape[1]):
+                raise ValueError(f"{name} must have 1 or {images.shape[1]} entries, one per channel, got {len(values)}")
         mean, std = (images.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
         return images * std + mean
 
@@ -125,11 +140,18 @@ class BottomUp(SaliencySource):
 class FineGrained(BottomUp):
     """Contrast of each pixel with its surround, at six scales; SaliencyMix's own.
 
-    `fine_grained_saliency` as a source. Without `mean` and `std`, channels are weighed as they come.
+    `fine_grained_saliency` as a source.
+
+    Args:
+        mean: of the data set, to undo normalisation: one value per channel or one for all; None leaves images as is.
+        std: likewise.
+
+    Example:
+        >>> FineGrained(mean=(0.5,), std=(0.25,))(torch.randn(2, 3, 8, 8)).shape
+        torch.Size([2, 8, 8])
     """
 
-    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
-        del labels  # looks at pixels alone
+    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:  # noqa: ARG002
         return fine_grained_saliency(self._pixels(images))
 
 
@@ -137,11 +159,19 @@ class FineGrained(BottomUp):
 class SpectralResidual(BottomUp):
     """What is unexpected in the image's spectrum.
 
-    `spectral_residual_saliency` as a source. Without `mean` and `std`, each image is stretched to [0, 1].
+    `spectral_residual_saliency` as a source.
+
+    Args:
+        mean: of the data set, to undo normalisation: one value per channel or one for all; None stretches each image
+            to [0, 1].
+        std: likewise.
+
+    Example:
+        >>> SpectralResidual()(torch.randn(2, 3, 8, 8)).shape
+        torch.Size([2, 8, 8])
     """
 
-    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
-        del labels  # looks at pixels alone
+    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:  # noqa: ARG002
         pixels = self._pixels(images)
         if self.mean is None:
             low, high = pixels.amin(dim=(1, 2, 3), keepdim=True), pixels.amax(dim=(1, 2, 3), keepdim=True)
@@ -151,7 +181,6 @@ class SpectralResidual(BottomUp):
 
 def _grey(images: Tensor) -> Tensor:
     """(B, C, H, W) -> (B, H, W), float32 or wider."""
-    checks.images(images)
     channels = images.shape[1]
     if channels not in (1, 3, 4):
         raise ValueError(f"images must have 1 (grey), 3 (RGB) or 4 (RGB, one ignored) channels, got {channels}")

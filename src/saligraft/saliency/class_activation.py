@@ -1,25 +1,29 @@
 """Backward saliency of a class: CAM (Zhou et al., CVPR 2016) and Grad-CAM (Selvaraju et al., ICCV 2017).
 
-Both weigh the channels of the last feature map by what they say for the true class. CAM takes the weights from the
-last linear layer, so a training pass gives it for nothing (the paper's appendix compares it with forward saliency);
+Both weight the channels of the last feature map by their evidence for the true class. CAM takes the weights from the
+last linear layer, so a training pass yields it at no cost (the paper's appendix compares it with forward saliency);
 Grad-CAM takes them from the gradient of the class's logit, which runs back through the head alone.
 Shapes: B batch, C channels, h w cells of the map, K classes.
 """
 
 from __future__ import annotations
 
+import threading
+from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from saligraft import checks
-from saligraft.saliency.base import Mode, Passes, checked_labels, label_scores, refuse_inference_mode
-from saligraft.saliency.find_layer import ACTIVATIONS
-from saligraft.saliency.layer_source import LayerSource, is_linear, linear_weight
+from saligraft.hooks import Mode, first_tensor, hooked, is_linear, refuse_compiled, watched, without_trace
+from saligraft.saliency.base import NetworkSource, check_classes, checked_labels, label_scores
+from saligraft.saliency.capture import SaliencyCapture, logits_of
+from saligraft.saliency.find_layer import ACTIVATIONS, Site
+from saligraft.saliency.token_maps import channels_first, image_shape
 
 Negative = Literal["clamp", "shift"]
 NEGATIVES: tuple[str, ...] = get_args(Negative)
@@ -28,10 +32,21 @@ NO_CLASSIFIER = "model must end in a linear layer for CAM"
 
 @checks.without_autocast
 def class_activation_map(features: Tensor, weight: Tensor, labels: Tensor, negative: Negative = "clamp") -> Tensor:
-    """Σ_c w_c A_c, detached: features (B, C, h, w), weight (K, C), labels (B,) or (B, K) -> (B, h, w) (Zhou, Eq. 2).
+    """Compute CAM, Σ_c w_c A_c, detached (Zhou, Eq. 2).
 
-    Rows of labels weigh the classes. Evidence against the class is negative, which no saliency is: it is set to 0, as
-    Grad-CAM does, or, with ``negative="shift"``, each map's lowest value is subtracted, as CAM's authors do to show it.
+    Args:
+        features: A, (B, C, h, w).
+        weight: of the linear layer, (K, C).
+        labels: true classes, (B,), or rows (B, K) that weight the classes.
+        negative: what becomes of evidence against the class, which is negative: "clamp" sets it to 0, as Grad-CAM does;
+            "shift" subtracts each map's lowest value, as CAM's authors do to show it.
+
+    Returns:
+        Saliency (B, h, w).
+
+    Example:
+        >>> class_activation_map(torch.ones(1, 2, 1, 1), torch.tensor([[1.0, 2.0]]), torch.tensor([0]))
+        tensor([[[3.]]])
     """
     checks.rank("features", features, "(B, C, h, w)")
     checks.rank("weight", weight, "(K, C)")
@@ -40,12 +55,10 @@ def class_activation_map(features: Tensor, weight: Tensor, labels: Tensor, negat
     classes, channels = weight.shape
     if channels != features.shape[1]:
         raise ValueError(f"weight must have one column per channel of features, {features.shape[1]}, got {channels}")
-    if labels.ndim == 2 and labels.shape[1] != classes:
-        raise ValueError(f"labels must have one column per row of weight, {classes}, got {labels.shape[1]}")
-    checks.label_values(labels, classes)
+    check_classes(labels, classes)
     weight = checks.at_least_float32(weight.detach())
     chosen = weight[labels.long()] if labels.ndim == 1 else labels.to(weight.dtype) @ weight
-    evidence = _weighed(features, chosen)
+    evidence = _weighted(features, chosen)
     if negative == "shift":
         return evidence - evidence.amin(dim=(1, 2), keepdim=True)
     return evidence.clamp(min=0)
@@ -53,32 +66,130 @@ def class_activation_map(features: Tensor, weight: Tensor, labels: Tensor, negat
 
 @checks.without_autocast
 def gradient_activation_map(features: Tensor, gradient: Tensor) -> Tensor:
-    """ReLU(Σ_c α_c A_c), α_c the mean over cells of ∂y/∂A_c: (B, C, h, w) twice -> (B, h, w) (Selvaraju, Eq. 1-2)."""
+    """Compute Grad-CAM, ReLU(Σ_c α_c A_c) with α_c the mean over cells of ∂y/∂A_c (Selvaraju, Eq. 1-2).
+
+    Args:
+        features: A, (B, C, h, w).
+        gradient: ∂y/∂A, (B, C, h, w).
+
+    Returns:
+        Saliency (B, h, w), detached.
+
+    Example:
+        >>> gradient_activation_map(torch.ones(1, 2, 1, 1), torch.full((1, 2, 1, 1), 0.5))
+        tensor([[[1.]]])
+    """
     checks.rank("features", features, "(B, C, h, w)")
     checks.rank("gradient", gradient, "(B, C, h, w)")
     if gradient.shape != features.shape:
         expected, got = checks.shape_of(features), checks.shape_of(gradient)
         raise ValueError(f"gradient must have the shape of features, {expected}, got {got}")
-    return _weighed(features, checks.at_least_float32(gradient.detach()).mean(dim=(2, 3))).clamp(min=0)
+    return _weighted(features, checks.at_least_float32(gradient.detach()).mean(dim=(2, 3))).clamp(min=0)
 
 
-def _weighed(features: Tensor, weight: Tensor) -> Tensor:
-    """Σ_c w_c A_c for weights (B, C) of each sample's own."""
+def _weighted(features: Tensor, weight: Tensor) -> Tensor:
+    """Σ_c w_c A_c for weights (B, C), one row per sample."""
     features = checks.at_least_float32(features.detach())
     dtype = torch.promote_types(features.dtype, weight.dtype)
     return torch.einsum("bchw,bc->bhw", features.to(dtype), weight.to(dtype))
 
 
-class ClassActivation(LayerSource):
-    """CAM of the true label: the last map, weighed by the last linear layer's weights for the class.
+class _LayerSource(NetworkSource):
+    """A source that reads one layer's features, the last map of the image unless another layer is named.
 
-    Exact for networks that pool the map and go straight into a linear layer; where a norm stands between, near it;
-    where other layers do, the channels do not fit, and the first call raises an error that says so. `classifier` names
-    the linear layer if the last one that gives the logits is not the right one.
+    `SaliencyCapture` finds where the map is, once; from then on a hook is set there only while a pass runs.
     """
 
-    alone: ClassVar[Passes] = Passes(1, 0)
-    shared: ClassVar[Passes] = Passes(0, 0)
+    name: ClassVar[str]
+    takes_gradient: ClassVar[bool]
+
+    def __init__(self, model: nn.Module, layer: str | nn.Module | None = None, mode: Mode = "eval") -> None:
+        super().__init__(model, mode)
+        self.finder = SaliencyCapture(self.network, layer)
+
+    @property
+    def site(self) -> Site | None:
+        return self.finder.site
+
+    @abstractmethod
+    def _maps(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and maps of one pass of `model`: the source's own, or the network inside it."""
+
+    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        labels = checked_labels(labels, images, self.name, gradient=self.takes_gradient)
+        with torch.no_grad(), without_trace(self.network, images, self.mode):
+            return self._maps(self.network, images, labels)[1]
+
+    def training_pass(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        labels = checked_labels(labels, images, self.name, gradient=self.takes_gradient)
+        return self._maps(self.model, images, labels)
+
+    def _search(self, images: Tensor) -> Tensor:
+        with without_trace(self.network, images, self.mode):
+            return self.finder.find(images)
+
+    def _find(self, images: Tensor) -> Site:
+        if self.finder.site is None:
+            self._search(images)
+        assert self.finder.site is not None
+        return self.finder.site
+
+    def _run(self, model: nn.Module, images: Tensor, site: Site, hook: Callable[[Tensor], Tensor | None]) -> Tensor:
+        """Logits of one pass of `model`; what `hook` returns for the layer's tensor, if anything, replaces that."""
+        refuse_compiled(model, site.name)
+        calls, thread = [], threading.get_ident()
+
+        def show(_: nn.Module, arguments: tuple[Any, ...], output: object = None) -> Any:
+            passing = output if site.side == "output" else arguments
+            tensor = first_tensor(passing)
+            # A module may run twice, say a ReLU in trunk and head; other threads' passes are not this one's.
+            if tensor is None or tensor.ndim != len(site.layout.axes) or threading.get_ident() != thread:
+                return None
+            calls.append(site)
+            replacement = hook(tensor)
+            if replacement is None or isinstance(passing, Tensor):
+                return replacement
+            return (replacement, *passing[1:]) if isinstance(passing, tuple) and passing[0] is tensor else None
+
+        with hooked(self.network.get_submodule(site.name), show, site.side):
+            logits = logits_of(model(images))
+        if not calls:
+            raise RuntimeError(
+                f"the {site} did not pass through its hook in this call, so there is no map: if it runs in some "
+                "passes only, name another by layer="
+            )
+        return logits
+
+
+def _as_map(tensor: Tensor, site: Site, images: Tensor) -> Tensor:
+    """A layer's tensor, or its gradient, as (B, C, h, w)."""
+    features = channels_first(tensor, site.layout)
+    if len(site.layout.axes) == 4:
+        return features
+    return features.reshape(*features.shape[:2], *site.grid(features.shape[2], image_shape(images)))
+
+
+class ClassActivation(_LayerSource):
+    """CAM of the true label: the last map, weighted by the last linear layer's weights for the class.
+
+    Exact for networks that pool the map and go straight into a linear layer, close to it where a norm is in between.
+    Where other layers are, the channels do not fit, and the first call raises an error that says so.
+
+    Args:
+        model: the network to ask.
+        layer: name or module of the layer whose output is the map; by default the last map of the image.
+        classifier: name of the linear layer, if the last one that returns the logits is not the right one.
+        negative: what becomes of evidence against the class, see `class_activation_map`.
+        mode: mode of the network in a call by itself, see `NetworkSource`.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+        >>> ClassActivation(model)(torch.rand(2, 3, 10, 10), torch.tensor([0, 4])).shape
+        torch.Size([2, 8, 8])
+    """
+
+    name = "cam"
+    takes_gradient = False
 
     def __init__(
         self,
@@ -98,15 +209,25 @@ class ClassActivation(LayerSource):
             checks.one_of("classifier", classifier, linear)
         self.classifier, self.negative = classifier, negative
 
-    def _check(self, images: Tensor, labels: Tensor | None) -> Tensor:
-        return checked_labels(labels, images, "cam")
+    def _search(self, images: Tensor) -> Tensor:
+        """Find the classifier too: the last linear layer that ran with as many outputs as there are logits."""
+        calls: list[tuple[str, int]] = []
+        linear = [(name, module) for name, module in self.network.named_modules() if is_linear(module)]
+        with watched(linear, lambda name, module, *_: calls.append((name, len(module.weight)))):
+            logits = super()._search(images)
+        if self.classifier is None:
+            self.classifier = next((name for name, outputs in reversed(calls) if outputs == logits.shape[1]), None)
+        return logits
 
     def _maps(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        weight, site, maps = self._weight(images), self.found(images).site, []
+        site, maps = self._find(images), []
+        if self.classifier is None:
+            raise ValueError(f'{NO_CLASSIFIER}, got none that returns the logits; use "grad-cam"')
+        weight = cast(Tensor, self.network.get_submodule(self.classifier).weight).flatten(1)
 
         def keep(tensor: Tensor) -> None:  # at once: the network may change its features in place later on
             features = tensor.detach() if site.activation is None else site.activation(tensor.detach())
-            features = self.channels_first(features, images)
+            features = _as_map(features, site, images)
             if features.shape[1] != weight.shape[1]:
                 height, width = images.shape[2:]
                 raise ValueError(
@@ -116,32 +237,32 @@ class ClassActivation(LayerSource):
                 )
             maps.append(class_activation_map(features, weight, labels, self.negative))
 
-        logits = self.run(model, images, keep)
+        logits = self._run(model, images, site, keep)
         return logits, maps[-1]
 
-    def _weight(self, images: Tensor) -> Tensor:
-        name = self.classifier or self.found(images).classifier
-        if name is None:
-            raise ValueError(f'{NO_CLASSIFIER}, got none that gives the logits; use "grad-cam"')
-        return linear_weight(self.network.get_submodule(name))
 
+class GradCam(_LayerSource):
+    """Grad-CAM of the true label: suits any head, at the cost of one backward pass through the head.
 
-class GradCam(LayerSource):
-    """Grad-CAM of the true label: any head, at the price of one backward pass through the head.
+    In a vision transformer the last map of patches often has no influence on the logits, which come from the class
+    token: the map is then zero, of which the training steps warn, and `layer` must name an earlier block.
 
-    In a vision transformer the last map of patches often has no say in the logits, which come from the class token:
-    the map is then zero, of which the training steps warn, and `layer` must name an earlier block.
+    Args:
+        model: the network to ask.
+        layer: name or module of the layer whose output is the map; by default the last map of the image.
+        mode: mode of the network in a call by itself, see `NetworkSource`.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+        >>> GradCam(model)(torch.rand(2, 3, 10, 10), torch.tensor([0, 4])).shape
+        torch.Size([2, 8, 8])
     """
 
-    alone: ClassVar[Passes] = Passes(1, 0)  # and back through what follows the layer
-    shared: ClassVar[Passes] = Passes(0, 0)  # likewise
-
-    def _check(self, images: Tensor, labels: Tensor | None) -> Tensor:
-        refuse_inference_mode("grad-cam")
-        return checked_labels(labels, images, "grad-cam")
+    name = "grad-cam"
+    takes_gradient = True
 
     def _maps(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        site = self.found(images).site
+        site = self._find(images)
         held: list[Tensor] = []
         values: list[Tensor] = []
 
@@ -158,17 +279,17 @@ class GradCam(LayerSource):
             stack.enter_context(torch.set_grad_enabled(torch.is_grad_enabled()))  # undoes what `hold` may switch on
             if site.activation is not None:
                 stack.enter_context(_FollowActivation(held))
-            logits = self.run(model, images, hold)
+            logits = self._run(model, images, site, hold)
             score = label_scores(logits, labels).sum()
             (gradient,) = torch.autograd.grad(score, held[-1], retain_graph=True, allow_unused=True)
         if gradient is None:
-            raise ValueError(f"the {site} must have a say in the logits for Grad-CAM: name another layer by layer=")
-        features, slopes = (self.channels_first(tensor, images) for tensor in (values[-1], gradient))
+            raise ValueError(f"the {site} must influence the logits for Grad-CAM: name another layer by layer=")
+        features, slopes = (_as_map(tensor, site, images) for tensor in (values[-1], gradient))
         return logits, gradient_activation_map(features, slopes)
 
 
 class _FollowActivation(TorchFunctionMode):
-    """Let the last tensor held be what a functional activation makes of it."""
+    """Replace the last tensor held by the result of a functional activation of it."""
 
     def __init__(self, held: list[Tensor]) -> None:
         super().__init__()

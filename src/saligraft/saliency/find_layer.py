@@ -1,35 +1,40 @@
 """Find where a network last holds a map of the image, by watching one forward pass that leaves no trace.
 
 §4.3 takes the last convolutional layer; here that is the last activation before spatial size is pooled away.
-Hooks on every module watch a pass of its own, in the network's current mode (`without_trace`). Rules, in the order in
-which they are applied:
+Hooks on every module watch a pass in the network's current mode. Rules, in the order in which they are applied:
 
-1. The last tensor that can be read as a map (`token_maps`) wins, whether a module gave it or received it: what a
+1. The last tensor that can be read as a map (`token_maps`) wins, whether a module returned or received it: what a
    pooling module receives is the map after any functional ReLU.
 2. A functional activation of that tensor, right before functional pooling (DenseNet, many WRNs), is remembered and
    applied to the captured output.
-3. Not maps: the image itself and what stands before the first weights; the output of adaptive pooling (VGG's 7 × 7,
+3. Not maps: the image itself and what comes before the first weights; the output of adaptive pooling (VGG's 7 × 7,
    which on small images repeats cells); a linear projection of tokens (how attention pooling reads its keys).
-4. Of several modules that gave the very same tensor, the outermost is named: `layer4`, not `layer4.1.relu`.
+4. Of several modules that returned the very same tensor, the outermost is named: `layer4`, not `layer4.1.relu`.
 """
 
 from __future__ import annotations
 
-import random
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from saligraft.saliency.token_maps import Grid, Layout, Reading, image_shape, read_map, read_tokens
-from saligraft.threads import exclusive_use
-
-Mode = Literal["eval", "current"]
+from saligraft.hooks import SHOWN_NAMES, Side, first_tensor, is_compiled, searching, watched, without_trace
+from saligraft.saliency.token_maps import (
+    Grid,
+    ImageShape,
+    Layout,
+    Reading,
+    image_shape,
+    read_map,
+    read_tokens,
+    token_grid,
+)
 
 # How each functional activation may be called -> (its pure form in torch.nn.functional, positional arguments kept).
 ACTIVATIONS: dict[Callable[..., Any], tuple[str, int]] = {
@@ -52,129 +57,156 @@ RESIZING_POOLS = (F.adaptive_avg_pool2d, F.adaptive_max_pool2d)
 
 
 class Activation(NamedTuple):
-    """A function of torch.nn.functional, by name so that it can be pickled, and its settings."""
+    """A function of torch.nn.functional, by name so that it can be pickled.
+
+    Args:
+        name: of the function.
+        arguments: after the features.
+        keywords: names and values.
+    """
 
     name: str
     arguments: tuple[Any, ...] = ()
     keywords: tuple[tuple[str, Any], ...] = ()
 
     def __call__(self, features: Tensor) -> Tensor:
-        result: Tensor = getattr(F, self.name)(features, *self.arguments, **dict(self.keywords))
-        return result
+        return cast(Tensor, getattr(F, self.name)(features, *self.arguments, **dict(self.keywords)))
 
 
 class Site(NamedTuple):
-    """Where the map is: what the module called `name` gives or receives, its axes, and the activation still to come."""
+    """Where in a network the map is.
+
+    Args:
+        name: the module that returns or receives it.
+        side: whether it is the module's output or its input.
+        layout: the order of its axes.
+        activation: a functional activation that follows and is to be applied.
+        seen: the image and the map's cells in the pass that found it.
+    """
 
     name: str
-    side: Literal["output", "input"]
+    side: Side
     layout: Layout
     activation: Activation | None = None
+    seen: tuple[ImageShape, Grid] | None = None
 
     def __str__(self) -> str:
         then = f", then {self.activation.name}" if self.activation else ""
         return f"{self.side} of {self.name!r}{then}"
 
-
-def first_tensor(value: object) -> Tensor | None:
-    """The tensor a module gives or receives: the value itself, or the first in a tuple, list or dict."""
-    if isinstance(value, Tensor):
-        return value
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, tuple | list):
-        for entry in value:
-            tensor = first_tensor(entry)
-            if tensor is not None:
-                return tensor
-    return None
+    def grid(self, cells: int, image: ImageShape) -> Grid:
+        """Return height and width of the map that so many tokens form over images of this size."""
+        if self.seen is not None and self.seen[0][1:] == image[1:] and self.seen[1][0] * self.seen[1][1] == cells:
+            return self.seen[1]
+        grid = token_grid(cells, image)
+        if grid is None:
+            raise ValueError(
+                f"the {self} must be tokens that form a grid over {image.height}x{image.width} images, "
+                f"got {cells} tokens after the prefix: name another layer by layer="
+            )
+        return grid
 
 
-def is_compiled(module: nn.Module) -> bool:
-    """Whether calling the module runs compiled code, in which hooks set afterwards may be missing."""
-    return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
+def find_map(network: nn.Module, images: Tensor, layer: str | None = None) -> tuple[Any, Site]:
+    """Find the last map of the image, or that of a named layer, in a forward pass that leaves no trace.
+
+    It leaves no graph either: a compiled training pass, which writes batch-norm statistics in place, would make the
+    backward pass of an uncompiled one before it fail.
+
+    Args:
+        network: the network without wrappers.
+        images: (B, C, H, W).
+        layer: the name of the layer; None finds it.
+
+    Returns:
+        What the network returned in that pass, and where the map is.
+    """
+    search = _MapSearch(network, images, layer)
+    with torch.no_grad(), without_trace(network, images, "current"):
+        output = search.run(images)
+    image, site = image_shape(images), search.best_site()
+    if site is None or search.reading is None:
+        raise _no_map(layer, search.outputs, image)
+    if search.stray_tokens is not None and layer is None:
+        raise ValueError(
+            f"model must keep its tokens as a grid up to pooling, but after the {site} it works on tokens of shape "
+            f"{search.stray_tokens}, as when patches are dropped: switch that off, or name a layer by layer="
+        )
+    return output, site._replace(seen=(image, search.reading.grid))
 
 
-searched: set[nn.Module] = set()  # networks in a pass that only looks for a layer
+class _MapSearch(TorchFunctionMode):
+    """Watches the modules, functional activations and functional pooling of one pass; changes no result."""
 
-
-class Watch:
-    """Watch one forward pass for the last map, or for the map of the layer called `named`."""
-
-    def __init__(self, network: nn.Module, images: Tensor, named: str | None = None) -> None:
+    def __init__(self, network: nn.Module, images: Tensor, layer: str | None) -> None:
+        super().__init__()
         self.outputs: dict[str, tuple[int, ...]] = {}  # shape of every module's last output, in order of first call
         self.reading: Reading | None = None
         self.stray_tokens: tuple[int, ...] | None = None  # shape of tokens after the map that form no grid
-        self._network, self._named = network, named
+        self._network, self._layer = network, layer
         self._image = image_shape(images)
         self._sites: list[Site] = []  # where `_tensor` can be had, in order of appearance
         self._tensor: Tensor | None = None
         self._version = 0
-        self._rejected: Tensor | None = images
+        self._rejected: Tensor | None = images  # never accepted as the map
         self._grids: dict[Grid, None] = {}  # in order of appearance, without repeats
         self._weights_seen = self._strict = False
         self._thread = threading.get_ident()
 
-    def site(self) -> Site | None:
-        """The place of the map: a module's output if it is one, else a module's input, else by an activation."""
-
-        def rank(position: int) -> tuple[bool, bool, int, int]:
-            site = self._sites[position]
-            return site.activation is not None, site.side == "input", site.name.count("."), -position
-
-        return self._sites[min(range(len(self._sites)), key=rank)] if self._sites else None
-
-    @contextmanager
-    def on(self) -> Iterator[None]:
-        """Watch everything that runs inside; on leaving, also by an error, every hook is gone."""
+    def run(self, images: Tensor) -> Any:
+        """Run the network and watch everything outside its compiled parts."""
         compiled = [name for name, module in self._network.named_modules() if is_compiled(module)]
-        with ExitStack() as stack:
-            stack.callback(self._forget_tensors)
-            stack.callback(searched.discard, self._network)
-            searched.add(self._network)
-            for name, module in self._network.named_modules():
-                inside = any(name == outer or name.startswith(f"{outer}.") for outer in compiled)
-                if name and not inside:
-                    before, after = self._hooks(name)
-                    stack.callback(module.register_forward_pre_hook(before).remove)
-                    stack.callback(module.register_forward_hook(after).remove)
-            if not compiled:  # else the mode would be traced into the compiled part
-                stack.enter_context(_FunctionWatch(self))
-            yield
+        outside = [
+            (name, module)
+            for name, module in self._network.named_modules()
+            if name and not any(name == part or name.startswith(f"{part}.") for part in compiled)
+        ]
+        functions = nullcontext() if compiled else self  # the mode would be traced into the compiled part
+        searching.add(self._network)
+        try:
+            with watched(outside, self._received, "input"), watched(outside, self._returned), functions:
+                return self._network(images)
+        finally:
+            searching.discard(self._network)
 
-    def _hooks(self, name: str) -> tuple[Callable[..., None], Callable[..., None]]:
-        def before(_: nn.Module, arguments: tuple[Any, ...]) -> None:
-            received = first_tensor(arguments)
-            if received is not None and threading.get_ident() == self._thread:
-                self._see(received, name, None)
+    def best_site(self) -> Site | None:
+        """A module's output if the map is one, else a module's input, else by an activation; the outermost module."""
 
-        def after(module: nn.Module, _: tuple[Any, ...], output: object) -> None:
-            given = first_tensor(output)
-            if given is not None and threading.get_ident() == self._thread:
-                self._weights_seen |= any(weight is not None for weight in module._parameters.values())
-                self.outputs[name] = tuple(given.shape)
-                self._see(given, name, module)
+        def rank(site: Site) -> tuple[bool, bool, int]:
+            return site.activation is not None, site.side == "input", site.name.count(".")
 
-        return before, after
+        return min(reversed(self._sites), key=rank, default=None)
 
-    def _see(self, tensor: Tensor, name: str, giver: nn.Module | None) -> None:
-        """A module received the tensor, or `giver` gave it."""
+    def _received(self, name: str, _: nn.Module, arguments: tuple[Any, ...]) -> None:
+        tensor = first_tensor(arguments)
+        if tensor is not None and threading.get_ident() == self._thread:
+            self._see(tensor, name, None)
+
+    def _returned(self, name: str, module: nn.Module, _: tuple[Any, ...], output: object) -> None:
+        tensor = first_tensor(output)
+        if tensor is not None and threading.get_ident() == self._thread:
+            self._weights_seen |= any(weight is not None for weight in module._parameters.values())
+            self.outputs[name] = tuple(tensor.shape)
+            self._see(tensor, name, module)
+
+    def _see(self, tensor: Tensor, name: str, origin: nn.Module | None) -> None:
+        """A module received the tensor, or `origin` returned it."""
         reading = self._read(tensor)
         if reading is None:
-            self._note_stray_tokens(tensor)
+            self.stray_tokens = tuple(tensor.shape) if self._are_stray_tokens(tensor) else self.stray_tokens
             return
         self._grids.setdefault(reading.grid)
         self._strict |= reading.layout.axes != "bchw"
-        if self._named is None:
-            projection = isinstance(giver, nn.Linear) and reading.layout.axes != "bchw"
-            if projection or isinstance(giver, nn.AdaptiveAvgPool2d | nn.AdaptiveMaxPool2d):
-                self.reject(tensor)
+        if self._layer is None:
+            projection = isinstance(origin, nn.Linear) and reading.layout.axes != "bchw"
+            if projection or isinstance(origin, nn.AdaptiveAvgPool2d | nn.AdaptiveMaxPool2d):
+                self._rejected = tensor
             if tensor is self._rejected or not self._weights_seen:
                 return
-        elif name != self._named or giver is None:
+        elif name != self._layer or origin is None:
             return
-        site = Site(name, "input" if giver is None else "output", reading.layout)
-        if self.holds(tensor):
+        site = Site(name, "input" if origin is None else "output", reading.layout)
+        if self._holds(tensor):
             self._sites.append(site)
         else:
             self._hold(tensor, reading, [site])
@@ -190,92 +222,53 @@ class Watch:
         cells = self.reading.grid[0] * self.reading.grid[1]
         return reading if reading.grid[0] * reading.grid[1] <= cells else None
 
-    def _note_stray_tokens(self, tensor: Tensor) -> None:
-        """Tokens of the map's own width that are no grid: the network dropped or pooled some, and goes on with them."""
-        if self._tensor is not None and self._tensor.ndim == tensor.ndim == 3 and tensor.shape[0] == self._image.batch:
-            same_width = tensor.shape[2] == self._tensor.shape[2]
-            if same_width and 1 < tensor.shape[1] < self._tensor.shape[1]:
-                self.stray_tokens = tuple(tensor.shape)
+    def _are_stray_tokens(self, tensor: Tensor) -> bool:
+        """Tokens as wide as the map's that form no grid: the network dropped or pooled some and uses the rest."""
+        if self._tensor is None or not self._tensor.ndim == tensor.ndim == 3:
+            return False
+        (batch, tokens, channels), held = tensor.shape, self._tensor.shape
+        return batch == self._image.batch and channels == held[2] and 1 < tokens < held[1]
 
     def _hold(self, tensor: Tensor, reading: Reading, sites: list[Site]) -> None:
         self.stray_tokens = None
         self._tensor, self._version, self._sites, self.reading = tensor, _version(tensor), sites, reading
 
-    def holds(self, tensor: object) -> bool:
+    def _holds(self, tensor: object) -> bool:
         return self._tensor is not None and tensor is self._tensor and _version(self._tensor) == self._version
-
-    def saw_activation(self, activation: Activation, result: Tensor) -> None:
-        """The last map went through a functional activation: wherever it was had before, that must follow."""
-        sites = [site._replace(activation=activation) for site in self._sites if site.activation is None]
-        if sites and self.reading is not None and self._named is None:
-            self._hold(result, self.reading, sites)
-
-    def reject(self, tensor: Tensor) -> None:
-        """Never take this tensor for the map."""
-        self._rejected = tensor
-
-    def _forget_tensors(self) -> None:
-        self._tensor = self._rejected = None
-
-
-class _FunctionWatch(TorchFunctionMode):
-    """Tell a `Watch` of functional activations and pooling; changes no result."""
-
-    def __init__(self, watch: Watch) -> None:
-        super().__init__()
-        self.watch = watch
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
-        known = ACTIVATIONS.get(func)
-        held = known is not None and bool(args) and self.watch.holds(args[0])
-        result = func(*args, **kwargs)
-        if held and known is not None:
-            keywords = tuple((key, value) for key, value in kwargs.items() if key != "inplace")
-            self.watch.saw_activation(Activation(known[0], tuple(args[1 : 1 + known[1]]), keywords), result)
+        name, positional = ACTIVATIONS.get(func, ("", 0))
+        activates_map = name and args and self._layer is None and self._holds(args[0])
+        result = func(*args, **(kwargs or {}))
+        # Wherever the map was had before, the activation must follow.
+        sites = [site for site in self._sites if site.activation is None] if activates_map else []
+        if sites and self.reading is not None:
+            keywords = tuple((key, value) for key, value in (kwargs or {}).items() if key != "inplace")
+            activation = Activation(name, tuple(args[1 : 1 + positional]), keywords)
+            self._hold(result, self.reading, [site._replace(activation=activation) for site in sites])
         if func in RESIZING_POOLS and isinstance(result, Tensor):
-            self.watch.reject(result)
+            self._rejected = result
         return result
 
 
-def _version(tensor: Tensor | None) -> int:
-    """Counts in-place changes, so that a tensor before and after an in-place ReLU is not taken for the same."""
-    return 0 if tensor is None or tensor.is_inference() else tensor._version
+def _version(tensor: Tensor) -> int:
+    """Counts in-place changes, so that a tensor before and after an in-place ReLU does not count as the same."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
-@contextmanager
-def without_trace(network: nn.Module, images: Tensor, mode: Mode) -> Iterator[None]:
-    """Run a network inside; on leaving, its mode, buffers and torch's and Python's random streams are as before.
-
-    Buffers are replaced by copies, not restored by writing into them: a graph that an earlier pass has built may
-    still need the originals unchanged for its backward.
-    """
-    with exclusive_use(network), _forked_streams(images.device):
-        modules = list(network.modules())
-        modes = [module.training for module in modules]
-        buffers: list[dict[str, Any]] = [dict(module._buffers) for module in modules]
-        state = random.getstate()
-        try:
-            for module, held in zip(modules, buffers, strict=True):
-                module.training &= mode == "current"  # not by .eval() and .train(), which some networks override
-                module._buffers.update({name: value.clone() for name, value in held.items() if value is not None})
-            yield
-        finally:
-            random.setstate(state)
-            torch.clear_autocast_cache()  # older torch (2.4) would train on weights cast here, without gradient
-            for module, training, held in zip(modules, modes, buffers, strict=True):
-                module.training = training
-                module._buffers.clear()
-                module._buffers.update(held)
-
-
-@contextmanager
-def _forked_streams(device: torch.device) -> Iterator[None]:
-    if device.type in ("cpu", "meta"):  # `meta` has no stream; torch 2.4 refuses to fork it
-        with torch.random.fork_rng(devices=[]):
-            yield
-    else:
-        with torch.random.fork_rng(devices=[device], device_type=device.type):
-            yield
+def _no_map(layer: str | None, outputs: dict[str, tuple[int, ...]], image: ImageShape) -> Exception:
+    listed = "; ".join(f"{name} {shape}" for name, shape in list(outputs.items())[-SHOWN_NAMES:])
+    size = f"{image.height}x{image.width} images"
+    if layer is not None and layer not in outputs:
+        return RuntimeError(f"layer {layer!r} did not run in this forward pass; modules that did: {listed}")
+    if layer is not None:
+        return ValueError(
+            f"layer must return a map of the image with more than one cell, got {layer!r} with shape {outputs[layer]} "
+            f"for {size}; modules and what they return: {listed}"
+        )
+    return ValueError(
+        f"model must hold a map of the image in some layer, (B, C, h, w), (B, h, w, C) or tokens (B, N, C); none was "
+        f"found for {size}. Name a layer by layer= if there is one. Modules and what they return: {listed}"
+    )

@@ -14,16 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saligraft import checks
-from saligraft.saliency.base import (
-    Mode,
-    NetworkSource,
-    Passes,
-    check_classes,
-    checked_labels,
-    label_scores,
-    refuse_inference_mode,
-    without_trace,
-)
+from saligraft.hooks import Mode, without_trace
+from saligraft.saliency.base import NetworkSource, Passes, check_classes, checked_labels, label_scores
 from saligraft.saliency.capture import logits_of
 
 Of = Literal["loss", "score"]
@@ -34,7 +26,19 @@ OVERS: tuple[str, ...] = get_args(Over)
 
 @checks.without_autocast
 def gradient_saliency(gradient: Tensor, over: Over = "l2") -> Tensor:
-    """The l2 norm, or the largest absolute value, over channels: (B, C, H, W) -> (B, H, W), detached."""
+    """Reduce the gradient at the pixels to one value per pixel, detached.
+
+    Args:
+        gradient: (B, C, H, W).
+        over: "l2" takes the norm over channels, "max" the largest absolute value.
+
+    Returns:
+        Saliency (B, H, W).
+
+    Example:
+        >>> gradient_saliency(torch.tensor([3.0, -4.0]).view(1, 2, 1, 1))
+        tensor([[[5.]]])
+    """
     checks.rank("gradient", gradient, "(B, C, H, W)")
     checks.one_of("over", over, OVERS)
     dtype = torch.float64 if gradient.dtype == torch.float64 else torch.float32
@@ -50,6 +54,17 @@ class InputGradient(NetworkSource):
     mixed images only; with a training pass it costs a backward pass, in training mode as they do when they train on
     originals too. The loss is the sum of the samples' cross-entropies, so that small slopes do not vanish in half
     precision.
+
+    Args:
+        model: the network to ask.
+        of: "loss" or "score", the true class's logit.
+        over: how channels are reduced, see `gradient_saliency`.
+        mode: mode of the network in a call by itself, see `NetworkSource`.
+
+    Example:
+        >>> model = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
+        >>> InputGradient(model)(torch.rand(3, 3, 2, 2), torch.tensor([0, 1, 4])).shape
+        torch.Size([3, 2, 2])
     """
 
     alone: ClassVar[Passes] = Passes(1, 1)
@@ -65,15 +80,23 @@ class InputGradient(NetworkSource):
         return gradient_saliency(self.gradient(images, labels), self.over)
 
     def gradient(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
-        """The slopes themselves, (B, C, H, W), by the same pass without a trace; PuzzleMix's noise steps along them."""
-        given = self._check(images, labels)
+        """Compute the gradient itself, by the same pass without a trace; PuzzleMix's noise steps along it.
+
+        Args:
+            images: (B, C, H, W).
+            labels: (B,) or (B, K).
+
+        Returns:
+            Gradient (B, C, H, W).
+        """
+        labels = checked_labels(labels, images, "input-gradient", gradient=True)
         with without_trace(self.network, images, self.mode):
-            return self._slopes(self.network, _leaf(images), given, keep_graph=False)[1]
+            return self._slopes(self.network, _leaf(images), labels, keep_graph=False)[1]
 
     def training_pass(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        given = self._check(images, labels)
-        watched = images if images.requires_grad else _leaf(images)
-        logits, gradient = self._slopes(self.model, watched, given, keep_graph=True)
+        labels = checked_labels(labels, images, "input-gradient", gradient=True)
+        leaf = images if images.requires_grad else _leaf(images)
+        logits, gradient = self._slopes(self.model, leaf, labels, keep_graph=True)
         return logits, gradient_saliency(gradient, self.over)
 
     def _slopes(self, model: nn.Module, images: Tensor, labels: Tensor, keep_graph: bool) -> tuple[Tensor, Tensor]:
@@ -88,12 +111,7 @@ class InputGradient(NetworkSource):
             (gradient,) = torch.autograd.grad(total, images, retain_graph=keep_graph)
         return logits, gradient
 
-    def _check(self, images: Tensor, labels: Tensor | None) -> Tensor:
-        checks.images(images)
-        refuse_inference_mode("input-gradient")
-        return checked_labels(labels, images, "input-gradient")
-
 
 def _leaf(images: Tensor) -> Tensor:
-    """The images as the start of a graph; what inference mode has made must be copied for that."""
+    """The images as leaves of a graph; tensors created in inference mode must be copied for that."""
     return (images.clone() if images.is_inference() else images.detach()).requires_grad_()

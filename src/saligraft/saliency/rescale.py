@@ -10,10 +10,21 @@ from saligraft import checks
 
 @checks.without_autocast
 def resize_saliency(saliency: Tensor, grid: int) -> Tensor:
-    """(B, h, w) -> (B, g, g): average pooling where an axis shrinks, bilinear interpolation where it grows.
+    """Resize maps to a square grid: average pooling where an axis shrinks, bilinear interpolation where it grows.
 
     The result equals `adaptive_avg_pool2d` or `interpolate(mode="bilinear")`. It is computed as two small matrix
     products instead, because those ops would compile one graph per grid.
+
+    Args:
+        saliency: (B, h, w).
+        grid: g, cells per side.
+
+    Returns:
+        (B, g, g), in float32 (float64 for float64 maps).
+
+    Example:
+        >>> resize_saliency(torch.tensor([[[1.0, 3.0], [5.0, 7.0]]]), 1)
+        tensor([[[4.]]])
     """
     checks.saliency(saliency)
     checks.whole_number("grid", grid, least=1)

@@ -1,7 +1,7 @@
-"""The saliency sources by name, and the one way to name, give or make one.
+"""The saliency sources by name, and `saliency_source`, which turns a name, function or capture into a source.
 
-A training step asks ``logits, saliency = source.with_logits(model, images, labels)``. What that adds to the training
-pass, and what ``source(images, labels)`` costs by itself, in whole passes through the network:
+A training step calls ``logits, saliency = source.with_logits(model, images, labels)``. What that adds to the training
+pass, and what ``source(images, labels)`` costs by itself, in full passes through the network:
 
 | name              | added to a training pass | by itself                     | needs labels |
 |-------------------|--------------------------|-------------------------------|--------------|
@@ -12,21 +12,21 @@ pass, and what ``source(images, labels)`` costs by itself, in whole passes throu
 | fine-grained      | no pass                  | no pass                       | no           |
 | spectral-residual | no pass                  | no pass                       | no           |
 
-Those that look at a layer, the first three, make one more forward pass in their first call, to find it.
+Those that read a layer, the first three, make one more forward pass in their first call, to find it.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from saligraft import checks
-from saligraft.masks.salient import usable_maps
-from saligraft.saliency.base import Mode, NetworkSource, Passes, SaliencySource, without_trace
+from saligraft.hooks import Mode, unwrapped, without_trace
+from saligraft.saliency.base import NetworkSource, SaliencySource
 from saligraft.saliency.bottom_up import FineGrained, SpectralResidual
 from saligraft.saliency.capture import SaliencyCapture
 from saligraft.saliency.class_activation import ClassActivation, GradCam
@@ -35,10 +35,19 @@ from saligraft.saliency.input_gradient import InputGradient
 
 
 class FeatureMap(NetworkSource):
-    """Forward saliency, the paper's: Σ_c |A_c| over the channels of the last feature map (§4.3)."""
+    """Forward saliency, the paper's: Σ_c |A_c| over the channels of the last feature map (§4.3).
 
-    alone: ClassVar[Passes] = Passes(1, 0)
-    shared: ClassVar[Passes] = Passes(0, 0)
+    Args:
+        model: the network to ask.
+        layer: name or module of the layer to read; by default the last one that holds a map of the image.
+        mode: mode of the network in a call by itself, see `NetworkSource`.
+        capture: a `SaliencyCapture` of the model, perhaps compiled; by default one is made.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+        >>> FeatureMap(model)(torch.rand(2, 3, 10, 10)).shape
+        torch.Size([2, 8, 8])
+    """
 
     def __init__(
         self,
@@ -47,35 +56,34 @@ class FeatureMap(NetworkSource):
         mode: Mode = "eval",
         capture: nn.Module | None = None,
     ) -> None:
-        """`capture` is one already made of the model, perhaps compiled; by default one is made here."""
         super().__init__(model, mode)
         self.capture = SaliencyCapture(model, layer) if capture is None else capture
         # DDP would exchange buffers also in a pass that is to leave no trace.
-        self._quiet = self.capture if self.network is model else SaliencyCapture(self.network, layer)
+        self._inner = self.capture if self.network is model else SaliencyCapture(self.network, layer)
 
     @property
     def site(self) -> Site | None:
-        site: Site | None = getattr(self.capture, "site", None) or getattr(self._quiet, "site", None)
-        return site
+        return cast(Site | None, getattr(self.capture, "site", None) or getattr(self._inner, "site", None))
 
-    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
-        del labels  # whatever the class
+    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:  # noqa: ARG002
         checks.images(images)
         with torch.no_grad(), without_trace(self.network, images, self.mode):
-            result: tuple[Tensor, Tensor] = self._quiet(images)
-        return result[1]
+            return cast(Tensor, self._inner(images)[1])
 
-    def training_pass(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        del labels
-        result: tuple[Tensor, Tensor] = self.capture(images)
-        return result
+    def training_pass(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        return cast(tuple[Tensor, Tensor], self.capture(images))
 
 
 class OwnFunction(SaliencySource):
-    """A user's own ``function(images) -> saliency``; what it leaves behind is its own affair."""
+    """A user's own ``function(images) -> saliency``, which may leave a trace.
 
-    alone: ClassVar[Passes] = Passes(0, 0)
-    shared: ClassVar[Passes] = Passes(0, 0)
+    Args:
+        function: of images (B, C, H, W), returns maps (B, h, w).
+
+    Example:
+        >>> OwnFunction(lambda images: images.abs().mean(dim=1))(torch.rand(2, 3, 4, 4)).shape
+        torch.Size([2, 4, 4])
+    """
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         if not callable(function):
@@ -83,17 +91,19 @@ class OwnFunction(SaliencySource):
         self.function = function
         self._warned = False
 
-    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
-        del labels
+    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:  # noqa: ARG002
         checks.images(images)
         saliency = self.function(images)
         checks.saliency(saliency, batch=len(images), name="saliency of the given function")
         checks.same_device("saliency of the given function", saliency, images)
-        if checks.may_look(saliency) and not bool(usable_maps(saliency).any()) and not self._warned:
-            self._warned = True
-            warnings.warn(
-                "the given saliency function gave no map that is finite and >= 0: nothing is mixed", stacklevel=2
-            )
+        if not self._warned and checks.may_look(saliency):
+            usable = (saliency.isfinite() & (saliency >= 0)).flatten(1).all(dim=1)
+            self._warned = not bool(usable.any())
+            if self._warned:
+                warnings.warn(
+                    "the given saliency function returned no map that is finite and >= 0: nothing is mixed",
+                    stacklevel=2,
+                )
         return checks.at_least_float32(saliency.detach())
 
 
@@ -105,8 +115,6 @@ SALIENCY_SOURCES: dict[str, type[SaliencySource]] = {
     "fine-grained": FineGrained,
     "spectral-residual": SpectralResidual,
 }
-
-
 SourceLike = str | SaliencySource | Callable[[Tensor], Tensor] | None
 
 
@@ -117,25 +125,33 @@ def saliency_source(
     layer: str | nn.Module | None = None,
     **options: Any,
 ) -> SaliencySource:
-    """Whatever names or makes a source, as a source: a name, a source, a function of the images, None for the paper's.
+    """Build a saliency source from whatever specifies one.
 
-    By name it looks at `model`, if it looks at any network at all; `layer` and `options` go to the source named.
+    Args:
+        source: a name of `SALIENCY_SOURCES`, a `SaliencySource`, a `SaliencyCapture`, perhaps compiled, or a function
+            of the images; None is the paper's feature map.
+        model: the network that a source by name asks, if it asks any.
+        layer: name or module of the layer that a source by name reads.
+        options: further parameters of a source by name.
+
+    Example:
+        >>> type(saliency_source("cam", nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8, 5)))).__name__
+        'ClassActivation'
     """
     if source is None or isinstance(source, str):
         name = source or "feature-map"
         checks.one_of("saliency source", name, SALIENCY_SOURCES)
-        made = SALIENCY_SOURCES[name]
-        if layer is not None and made in (InputGradient, FineGrained, SpectralResidual):
-            raise ValueError(f"layer must not be given for {name!r}, which looks at no layer; got {layer!r}")
+        kind = SALIENCY_SOURCES[name]
+        if layer is not None and kind in (InputGradient, FineGrained, SpectralResidual):
+            raise ValueError(f"layer must not be given for {name!r}, which reads no layer; got {layer!r}")
         arguments = {} if layer is None else {"layer": layer}
-        bound: tuple[nn.Module, ...] = (model,) if issubclass(made, NetworkSource) else ()
-        return made(*bound, **arguments, **options)
+        bound: tuple[nn.Module, ...] = (model,) if issubclass(kind, NetworkSource) else ()
+        return kind(*bound, **arguments, **options)
     if layer is not None or options:
         raise ValueError("layer and options must not be given with a source that is already made")
     if isinstance(source, SaliencySource):
         return source
-    capture = source._modules.get("_orig_mod", source) if isinstance(source, nn.Module) else None
-    if isinstance(source, nn.Module) and isinstance(capture, SaliencyCapture):
+    if isinstance(source, nn.Module) and isinstance(capture := unwrapped(source), SaliencyCapture):
         return FeatureMap(capture.model, capture=source)
     if callable(source):
         return OwnFunction(source)

@@ -1,6 +1,6 @@
-"""Read what a layer gives as a map of the image, whatever its axes (§4.3 says A ∈ R^{C×H×W}; not every network does).
+"""Read what a layer returns as a map of the image, whatever its axes (§4.3: A ∈ R^{C×H×W}; not in every network).
 
-A map stands as (B, C, h, w), as (B, h, w, C) in Swin, or as tokens (B, N, C) or (N, B, C) in vision transformers,
+A map has shape (B, C, h, w), (B, h, w, C) in Swin, or is tokens (B, N, C) or (N, B, C) in vision transformers,
 where class, distillation and register tokens come before the h·w patches. Shapes alone decide, together with the
 image's own height and width: a map has the image's proportions.
 Shapes: B batch, C channels, H W pixels, h w cells of the map, N tokens.
@@ -16,37 +16,62 @@ from torch import Tensor
 
 Grid = tuple[int, int]
 
-# Without a patch grid seen earlier in the pass, more leading tokens than this are not taken for a prefix:
+# Without a patch grid seen earlier in the pass, more leading tokens than this do not count as a prefix:
 # networks in use have at most 1 class + 1 distillation + 8 register tokens.
 MOST_PREFIX_TOKENS = 16
 
 
 class Layout(NamedTuple):
-    """The order of a layer's axes, and how many tokens stand before the patches."""
+    """How a layer's tensor is laid out.
+
+    Args:
+        axes: their order.
+        prefix: number of tokens before the patches.
+    """
 
     axes: Literal["bchw", "bhwc", "bnc", "nbc"]
     prefix: int = 0
 
 
 class ImageShape(NamedTuple):
+    """Size of a batch of images.
+
+    Args:
+        batch: B.
+        height: H.
+        width: W.
+    """
+
     batch: int
     height: int
     width: int
 
 
 class Reading(NamedTuple):
+    """A tensor read as a map.
+
+    Args:
+        layout: the order of its axes.
+        grid: (h, w).
+    """
+
     layout: Layout
     grid: Grid
 
 
 def image_shape(images: Tensor) -> ImageShape:
+    """Return the size of images (B, C, H, W)."""
     return ImageShape(images.shape[0], images.shape[2], images.shape[3])
 
 
 def read_map(shape: tuple[int, ...], image: ImageShape, *, strict: bool) -> Reading | None:
-    """Four axes: channels first if that has the image's proportions, else channels last if that has them.
+    """Read four axes: channels first if that has the image's proportions, else channels last if that has them.
 
-    Strides may differ between the axes, as for spectrograms: then, unless `strict`, channels first is taken.
+    Args:
+        shape: of the tensor.
+        image: size of the images.
+        strict: whether the proportions must fit. Strides may differ between the axes, as for spectrograms; unless
+            strict, channels first is then assumed.
     """
     if len(shape) != 4 or shape[0] != image.batch:
         return None
@@ -61,10 +86,15 @@ def read_map(shape: tuple[int, ...], image: ImageShape, *, strict: bool) -> Read
 
 
 def read_tokens(shape: tuple[int, ...], image: ImageShape, grids_seen: Collection[Grid]) -> Reading | None:
-    """Three axes: a prefix and a grid that was seen before the tokens, or one that merging its cells gives.
+    """Read three axes: a prefix and a grid that was seen before the tokens, or one that results from merging its cells.
 
     With no grid seen but the image's pixels, it is the likeliest one. Other counts, as after dropping patches, are
-    no grid; where cells were merged, at most a class token is taken for a prefix.
+    no grid; where cells were merged, at most a class token counts as a prefix.
+
+    Args:
+        shape: of the tensor.
+        image: size of the images.
+        grids_seen: of maps and tokens earlier in the pass.
     """
     if len(shape) != 3 or image.batch not in shape[:2]:
         return None
@@ -75,21 +105,21 @@ def read_tokens(shape: tuple[int, ...], image: ImageShape, grids_seen: Collectio
         return Reading(Layout(axes, tokens - _cells(grid)), grid)
     coarser = [seen for seen in grids_seen if _cells(seen) < image.height * image.width]
     for prefix in range(min(1 if coarser else MOST_PREFIX_TOKENS, tokens - 2) + 1):
-        found = token_grid(tokens - prefix, image)
-        if found is not None and (not coarser or any(_merged_from(found, seen) for seen in coarser)):
-            return Reading(Layout(axes, prefix), found)
+        merged = token_grid(tokens - prefix, image)
+        if merged is not None and (not coarser or any(_merged_from(merged, seen) for seen in coarser)):
+            return Reading(Layout(axes, prefix), merged)
     return None
 
 
 def token_grid(cells: int, image: ImageShape) -> Grid | None:
-    """The h × w = cells that square patches of one size cut from the image, or None if no size does."""
+    """Return the (h, w), h · w = cells, that square patches of one size cut from the image, or None if no size does."""
     pairs = [(h, cells // h) for h in range(1, cells + 1) if cells % h == 0]
     fitting = [pair for pair in pairs if _cut_by_patches(pair, image)]
     return min(fitting, key=lambda pair: _disproportion(pair, image), default=None)
 
 
 def channels_first(features: Tensor, layout: Layout) -> Tensor:
-    """(B, C, h, w) for maps; (B, C, h·w, 1) for tokens, whose prefix is dropped."""
+    """Bring features to (B, C, h, w), or (B, C, h·w, 1) for tokens, whose prefix is dropped."""
     if layout.axes == "bchw":
         return features
     if layout.axes == "bhwc":
@@ -126,7 +156,7 @@ def _cut_by_patches(grid: Grid, image: ImageShape) -> bool:
 
 
 def _merged_from(grid: Grid, finer: Grid) -> bool:
-    """Whether squares of whole cells of the finer grid, the last ones cropped or padded, make the grid."""
+    """Whether merging squares of cells of the finer grid, the last ones cropped or padded, results in the grid."""
     h, w = finer
     return any(grid in ((h // side, w // side), (-(-h // side), -(-w // side))) for side in range(2, max(h, w) + 1))
 

@@ -59,7 +59,8 @@ def train_best_of(
     *,
     settings: Iterable[str] = (),
     seed: int | None = None,
-    after_run: Callable[[Result], None] | None = None,
+    method: str | None = None,
+    after_run: Callable[[Result], None] = lambda _: None,
     **options: Any,
 ) -> BestOf:
     """Train a recipe once per value of a setting, in folders under `out`, and write best.json.
@@ -70,19 +71,22 @@ def train_best_of(
         out: Folder of the run folders.
         settings: Overrides for all runs, "section.key=value".
         seed: Replaces the recipe's.
+        method: A row of the recipe, as in `load_recipe`.
         after_run: Called with each run's result, in every process.
         **options: Those of `train`; with resume=True finished runs are not trained again.
     """
     setting, values = parse_values(choice)
+    _refuse_foreign(Path(out) / BEST)
     folders = {value: Path(out) / f"{setting.rpartition('.')[2]}-{value}" for value in values}
     # All are loaded first: a mistake in the last must not show after days of training.
-    recipes = {value: load_recipe(recipe, [*settings, f"{setting}={value}"], seed=seed) for value in values}
+    recipes = {
+        value: load_recipe(recipe, [*settings, f"{setting}={value}"], seed=seed, method=method) for value in values
+    }
     summaries = {}
     for value in values:
         result = train(recipes[value], folders[value], **options)
         summaries[value] = result.summary
-        if after_run is not None:
-            after_run(result)
+        after_run(result)
     outcome = BestOf(setting=setting, folders=folders, summaries=summaries)
     if not distributed.is_initialized() or distributed.get_rank() == 0:
         table = {
@@ -93,3 +97,15 @@ def train_best_of(
         }
         write_atomic(Path(out) / BEST, json.dumps(table, indent=2, allow_nan=False) + "\n")
     return outcome
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Refuse to replace a file that no earlier call wrote."""
+    if not path.exists():
+        return
+    try:
+        written = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        written = None
+    if not (isinstance(written, dict) and written.keys() == {"setting", "picked_on", "best", "runs"}):
+        raise ValueError(f"{path} is not the result of a best-of: choose another folder")

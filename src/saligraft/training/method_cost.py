@@ -16,12 +16,12 @@ from saligraft import __version__
 from saligraft.config.method_section import METHOD_NAMES, NO_METHOD, MethodSection
 from saligraft.config.recipe import Recipe, make_recipe
 from saligraft.data import Split, make_data_loader
+from saligraft.data.threads import one_thread
 from saligraft.networks import build_network
 from saligraft.saliency.base import Passes
 from saligraft.saliency.sources import SALIENCY_SOURCES
 from saligraft.step import GraftingStep
 from saligraft.strategies import ViewsStep, training_step
-from saligraft.threads import one_thread
 from saligraft.training.run_folder import machine_facts
 from saligraft.training.setup import load_split, make_step
 

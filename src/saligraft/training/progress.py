@@ -8,7 +8,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from saligraft.streams import unbreakable
+from saligraft.io.streams import unbreakable
 from saligraft.training.results import EpochMetrics, EpochTiming
 
 

@@ -88,11 +88,13 @@ class RunFolder:
                 "or resume its run (--resume)"
             )
         if refusal:
-            folder.close()
+            folder.lock.release(restore=not folder.marker)
             raise ValueError(f"the run folder {path} {refusal}")
         return folder
 
-    def start(self, recipe: Recipe, device: torch.device, processes: int) -> None:
+    def start(
+        self, recipe: Recipe, device: torch.device, processes: int, data: Mapping[str, Any] | None = None
+    ) -> None:
         """Delete an earlier run; write the marker, the complete recipe, and facts about the machine.
 
         The names of run files belong to this run once its recipe is written. Before that, such files are the user's.
@@ -101,13 +103,14 @@ class RunFolder:
             recipe: Of the run.
             device: It is trained on.
             processes: It is trained by.
+            data: Digests of the data, kept in the marker to compare a finished run with once its checkpoints are gone.
         """
         self.remove()
         text = dump_recipe(recipe)
         foreign = [name for name in RUN_FILES if (self.path / name).exists()]
         if foreign and not (foreign == [RECIPE] and (self.path / RECIPE).read_bytes() == text.encode()):
             raise ValueError(f"the run folder {self.path} holds {_listed(foreign)} of no run: choose another")
-        self._mark(run=secrets.token_hex(16), files=[])
+        self._mark(run=secrets.token_hex(16), files=[], data=data)
         write_atomic(self.path / RECIPE, text)
         self._mark(files=[*RUN_FILES])
         write_atomic(self.path / TIMING, _lines([{"machine": machine_facts(device, processes)}]))

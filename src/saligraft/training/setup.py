@@ -16,6 +16,7 @@ from saligraft.config.recipe import Recipe
 from saligraft.data import Loader, Split, make_data_loader
 from saligraft.data.per_class_subset import per_class_subset
 from saligraft.draws import key
+from saligraft.hooks import without_trace
 from saligraft.losses import mixed_cross_entropy
 from saligraft.methods import (
     BatchMixer,
@@ -28,7 +29,7 @@ from saligraft.methods import (
 )
 from saligraft.methods.kinds import StepStrategy
 from saligraft.networks import build_network
-from saligraft.saliency.base import SaliencySource, without_trace
+from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.sources import FeatureMap
 from saligraft.step import TrainingStep
 from saligraft.strategies import Method, training_step

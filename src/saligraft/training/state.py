@@ -162,13 +162,12 @@ def run_conditions(recipe: Recipe, accelerator: Accelerator, train_data: Split, 
     }
 
 
-def check_conditions(now: Mapping[str, Any], checkpoint: Checkpoint, *, is_main_process: bool = True) -> list[str]:
-    """Refuse to resume with another recipe, number of processes or classes, and warn of other samples.
+def check_conditions(now: Mapping[str, Any], checkpoint: Checkpoint) -> list[str]:
+    """Refuse to resume with another recipe or number of processes.
 
     Args:
         now: `run_conditions` of the resumed run.
         checkpoint: To resume from.
-        is_main_process: Only the main process warns.
 
     Returns:
         A description of every other difference that may change the last digits of the results.
@@ -181,7 +180,19 @@ def check_conditions(now: Mapping[str, Any], checkpoint: Checkpoint, *, is_main_
             f"a run must be resumed with as many processes as it was started with ({then['processes']}), "
             f"got {now['processes']}"
         )
-    classes, expected = now["data"]["classes"], then["data"]["classes"]
+    differing = [name for name in ("threads", "torch", "device") if now[name] != then[name]]
+    return [f"{name} {then[name]}, now {now[name]}" for name in differing]
+
+
+def check_data(now: Mapping[str, Any], then: Mapping[str, Any], *, is_main_process: bool = True) -> None:
+    """Refuse to resume with other classes, and warn of other samples.
+
+    Args:
+        now: "data" of `run_conditions` of the resumed run.
+        then: The same, of the run as it was started.
+        is_main_process: Only the main process warns.
+    """
+    classes, expected = now["classes"], then["classes"]
     if classes != expected:  # labels would mean other classes than the network has learned
         removed, added = Counter(expected) - Counter(classes), Counter(classes) - Counter(expected)
         changes = [
@@ -195,7 +206,7 @@ def check_conditions(now: Mapping[str, Any], checkpoint: Checkpoint, *, is_main_
         )
     changes = []
     for split in ("train", "test"):
-        before, after = then["data"][split], now["data"][split]
+        before, after = then[split], now[split]
         if before["count"] != after["count"]:
             changes.append(f"{split} had {before['count']:,} samples, now {after['count']:,}")
         elif before != after:
@@ -203,9 +214,6 @@ def check_conditions(now: Mapping[str, Any], checkpoint: Checkpoint, *, is_main_
     if changes and is_main_process:
         message = f"the data changed since the run began, so its result cannot be repeated: {'; '.join(changes)}"
         warnings.warn(message, stacklevel=2)
-    return [
-        f"{name} {then[name]}, now {now[name]}" for name in ("threads", "torch", "device") if now[name] != then[name]
-    ]
 
 
 def _with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

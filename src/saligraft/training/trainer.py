@@ -35,8 +35,8 @@ from saligraft.training.evaluate import evaluate
 from saligraft.training.optimizer import INITIAL_LR, AveragedWeights, build_optimizer
 from saligraft.training.progress import Reporter, SilentReporter, make_reporter
 from saligraft.training.results import EpochMetrics, EpochTiming, Result, Scores, summarize
-from saligraft.training.run_folder import RunFolder, load_weights
-from saligraft.training.state import Learner, Position, check_conditions, find_progress, run_conditions
+from saligraft.training.run_folder import RunFolder, load_weights, read_marker
+from saligraft.training.state import Learner, Position, check_conditions, check_data, find_progress, run_conditions
 from saligraft.training.stopping import (
     DivergenceError,
     RunStopped,
@@ -340,8 +340,22 @@ class Trainer:
         with shared_errors(accelerator):
             if path is not None:
                 self.conditions = run_conditions(self.recipe, accelerator, self.train_data, self.test_data)
+        began_with = None  # the data, as the run was started
         if saved is not None:
-            self._restore(saved)
+            began_with = saved.state["data"]
+        elif history is not None and path is not None:
+            began_with = (read_marker(path) or {}).get("data")
+        with shared_errors(accelerator):
+            differences = [] if saved is None else check_conditions(self.conditions, saved)
+            if began_with is not None:
+                check_data(self.conditions["data"], began_with, is_main_process=accelerator.is_main_process)
+                self.conditions["data"] = began_with  # to warn at each resume
+        for difference in differences:
+            self.reporter.note(f"resumed under other conditions, so the last digits may differ: {difference}")
+        if saved is not None:
+            self.position = self.learner.restore(saved)
+            self.saved = (self.position.epoch, self.position.batch)
+            self.step.steps_taken = self.timeline.first_batch(self.position.epoch) + self.position.batch
         if history is not None and path is not None:
             if len(history.metrics) > self.position.epoch:  # finished, and its last checkpoint is damaged
                 with shared_errors(accelerator):
@@ -350,20 +364,11 @@ class Trainer:
             self.metrics, self.timing = history
         with shared_errors(accelerator):
             if self.folder is not None:
+                machine = accelerator.device, accelerator.num_processes
                 if history is None:
-                    self.folder.start(self.recipe, accelerator.device, accelerator.num_processes)
+                    self.folder.start(self.recipe, *machine, self.conditions["data"])
                 else:
-                    self.folder.resume(history, accelerator.device, accelerator.num_processes)
-
-    def _restore(self, saved: checkpoint.Checkpoint) -> None:
-        with shared_errors(self.accelerator):
-            differences = check_conditions(self.conditions, saved, is_main_process=self.accelerator.is_main_process)
-        self.conditions["data"] = saved.state["data"]  # as the run began, to warn at each resume
-        for difference in differences:
-            self.reporter.note(f"resumed under other conditions, so the last digits may differ: {difference}")
-        self.position = self.learner.restore(saved)
-        self.saved = (self.position.epoch, self.position.batch)
-        self.step.steps_taken = self.timeline.first_batch(self.position.epoch) + self.position.batch
+                    self.folder.resume(history, *machine)
 
     def _finish(self) -> Result:
         network = self.tested_network

@@ -13,8 +13,8 @@ from saligraft.checks import one_of, whole_number
 from saligraft.data.image_data import ImageData
 from saligraft.data.shapes.outlines import OUTLINES
 from saligraft.data.shapes.scene import COLUMNS, SUPERSAMPLING, render
+from saligraft.data.threads import one_thread
 from saligraft.draws import key, keyed_uniforms
-from saligraft.threads import one_thread
 
 CLASSES = tuple(OUTLINES)
 SPLITS = ("train", "test")

@@ -1,0 +1,238 @@
+"""Unwrap a model, find a layer, hook it while a pass runs, and remove the hook, also after an error.
+
+Every hook of the package is set here. So is what makes hooks safe: compiled code, which may skip them, is refused, a
+network is used by one thread at a time, and a pass can be made to leave no trace in the network.
+"""
+
+from __future__ import annotations
+
+import difflib
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+SHOWN_NAMES = 12  # an error that lists every module of a large network hides its own first line
+Side = Literal["output", "input"]
+Mode = Literal["eval", "current"]
+
+
+def wrappers_of(model: nn.Module) -> list[nn.Module]:
+    """List the model, then what DDP, DataParallel and torch.compile wrap, down to the network itself."""
+    chain = [model]
+    while True:
+        outer = chain[-1]
+        wrapped = isinstance(outer, DistributedDataParallel | nn.DataParallel)
+        inner = outer.module if wrapped else outer._modules.get("_orig_mod")
+        if not isinstance(inner, nn.Module):
+            return chain
+        chain.append(inner)
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the network inside DDP, DataParallel and torch.compile, at any nesting.
+
+    Example:
+        >>> network = nn.Linear(2, 3)
+        >>> unwrapped(torch.compile(nn.DataParallel(network))) is network
+        True
+    """
+    return wrappers_of(model)[-1]
+
+
+def layer_name(layer: str | nn.Module, network: nn.Module, also: Iterable[str] = ()) -> str:
+    """Return the dotted name of a layer inside the unwrapped network, or raise with names that are close.
+
+    Args:
+        layer: a module of the network, or its name, which may carry the prefixes of wrappers ("module.features").
+        network: the network without wrappers.
+        also: names that the caller accepts besides those of modules, listed first in the error.
+    """
+    names: dict[int, str] = {id(module): name for name, module in network.named_modules() if name}
+    if isinstance(layer, nn.Module):
+        if id(layer) not in names:
+            raise ValueError(f"layer must be a module inside model, got a {type(layer).__name__} that is not in it")
+        return names[id(layer)]
+    if not isinstance(layer, str):
+        raise TypeError(f"layer must be a dotted name or a module, got {type(layer).__name__}")
+    bare = layer
+    while bare.startswith(("module.", "_orig_mod.")) and bare.split(".")[0] not in network._modules:
+        bare = bare.split(".", 1)[1]
+    modules = {name: module for name, module in network.named_modules(remove_duplicate=False) if name}
+    if bare in modules:
+        return names[id(modules[bare])]
+    close = difflib.get_close_matches(bare, modules, n=SHOWN_NAMES) or list(modules)[:SHOWN_NAMES]
+    listed = ", ".join(map(repr, (*also, *close)))
+    raise ValueError(f"layer must name a module of model, such as {listed}; got {layer!r}")
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Whether a module is a linear layer, a 1 × 1 convolution included, and so may be a classifier."""
+    return isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1))
+
+
+def first_tensor(value: object) -> Tensor | None:
+    """Return the tensor that a module returns or receives: the value, or the first in a tuple, list or dict."""
+    if isinstance(value, Tensor):
+        return value
+    entries = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
+    return next((tensor for tensor in map(first_tensor, entries) if tensor is not None), None)
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether calling the module runs compiled code, which may skip hooks set afterwards."""
+    return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def refuse_compiled(model: nn.Module, layer: str | None = None) -> None:
+    """Raise if the model, or a part that contains the layer of this name, is compiled: its hook might not run."""
+    chain = wrappers_of(model)
+    for part in (layer or "").split("."):
+        chain.append(chain[-1].get_submodule(part))  # "" is the module itself
+    if any(map(is_compiled, chain)):
+        inside = f"layer {layer!r} is inside a compiled part of model" if layer else "model is compiled"
+        raise RuntimeError(
+            f"{inside}, where hooks are not reliable: pass the uncompiled model, or compile only parts below the "
+            "layer. A capture of the uncompiled model may be compiled, torch.compile(SaliencyCapture(model)); "
+            "a training step takes it as saliency_source"
+        )
+
+
+@contextmanager
+def hooked(layer: nn.Module, hook: Callable[..., Any], side: Side = "output") -> Iterator[None]:
+    """Call a forward hook, or a pre-hook for ``side="input"``, whenever the layer runs inside the context."""
+    table = layer._forward_hooks if side == "output" else layer._forward_pre_hooks
+    # `register_forward_hook` uses a new key every time; with a stable one, compiled code is reused.
+    table[id(hook)] = hook
+    try:
+        yield
+    finally:
+        table.pop(id(hook), None)
+
+
+@contextmanager
+def watched(
+    modules: Iterable[tuple[str, nn.Module]], watcher: Callable[..., None], side: Side = "output"
+) -> Iterator[None]:
+    """Call ``watcher(name, module, arguments, output)``, or without output for inputs, when any of the modules runs."""
+    with ExitStack() as stack:
+        for name, module in modules:
+            stack.enter_context(hooked(module, partial(watcher, name), side))
+        yield
+
+
+searching: set[nn.Module] = set()  # networks in a pass that only looks for a layer
+
+
+@contextmanager
+def changed_output(network: nn.Module, layer: str, change: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace what a layer returns in one forward pass, in which it must run exactly once.
+
+    Args:
+        network: the network without wrappers.
+        layer: the name of the layer.
+        change: function of the layer's output that returns the new one.
+    """
+    refuse_compiled(network, layer)
+    calls: list[str] = []
+    with_gradient = torch.is_grad_enabled()
+
+    def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> Any:
+        if network in searching:
+            return None
+        if _is_recomputed(with_gradient):
+            raise RuntimeError(
+                f"gradient checkpointing around a mixed layer is not supported: {layer!r} would be recomputed unmixed "
+                "in the backward pass (torch.no_grad() inside the context looks the same)"
+            )
+        if calls:
+            raise RuntimeError(f"layer {layer!r} ran twice within one context, which is for one forward pass")
+        calls.append(layer)
+        return change(output)
+
+    with hooked(network.get_submodule(layer), hook):
+        yield
+    if not calls:
+        raise RuntimeError(
+            f"layer {layer!r} did not run in this forward pass, so that nothing was mixed: name layers that do"
+        )
+
+
+def _is_recomputed(with_gradient: bool) -> bool:
+    """Whether a layer that runs now does so in a backward pass, or will once more, by gradient checkpointing."""
+    if torch._C._current_graph_task_id() >= 0 or (with_gradient and not torch.is_grad_enabled()):
+        return True  # the second is reentrant checkpointing, which runs the forward pass without gradient
+    # Other checkpointing shows by the hooks it saves tensors with. Older torch (2.4) cannot be asked; there the
+    # backward pass fails with a CheckpointError, since the recomputation saves fewer tensors than the mixed pass.
+    ask = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda _: None)
+    pack = (ask(False) or (None,))[0]
+    return getattr(pack, "__module__", None) == "torch.utils.checkpoint"
+
+
+_users: dict[nn.Module, int] = {}  # the thread that uses each module
+_lock = threading.Lock()
+
+
+@contextmanager
+def exclusive_use(model: nn.Module) -> Iterator[None]:
+    """Keep other threads from using the model inside: hooks and changes of mode would spoil their passes.
+
+    A second thread gets a RuntimeError; the same thread may enter again. Every module is claimed, so that a model, its
+    wrappers, and another model that shares modules with it count as one.
+    """
+    thread = threading.get_ident()
+    claimed: list[nn.Module] = []
+    try:
+        if _users.get(model) != thread:
+            with _lock:
+                parts = list(model.modules())
+                if any(_users.get(part, thread) != thread for part in parts):
+                    raise RuntimeError(
+                        f"model must be used by one thread at a time, got a {type(model).__name__} that another thread "
+                        "is using: give each thread a copy (copy.deepcopy) or a lock"
+                    )
+                claimed = [part for part in parts if part not in _users]
+                _users.update(dict.fromkeys(claimed, thread))
+        yield
+    finally:
+        for part in claimed:
+            del _users[part]
+
+
+@contextmanager
+def without_trace(network: nn.Module, images: Tensor, mode: Mode) -> Iterator[None]:
+    """Run a network inside; on leaving, its mode, buffers and torch's and Python's random states are as before.
+
+    Buffers are replaced by copies, not restored by writing into them: the backward pass of an earlier graph may still
+    need the originals unchanged.
+
+    Args:
+        network: the network without wrappers.
+        images: what it will be run on; names the device whose random state is kept.
+        mode: "eval" for evaluation mode, "current" for the mode that each module is in.
+    """
+    # The CPU is always included; `meta` has no random state, and torch 2.4 refuses to fork it.
+    devices = [] if images.device.type in ("cpu", "meta") else [images.device]
+    kind = devices[0].type if devices else "cuda"  # torch's default
+    with exclusive_use(network), torch.random.fork_rng(devices, device_type=kind):
+        modules = list(network.modules())
+        kept: list[tuple[bool, dict[str, Any]]] = [(module.training, dict(module._buffers)) for module in modules]
+        state = random.getstate()
+        try:
+            for module, (_, buffers) in zip(modules, kept, strict=True):
+                module.training &= mode == "current"  # not by .eval() and .train(), which some networks override
+                module._buffers.update({name: value.clone() for name, value in buffers.items() if value is not None})
+            yield
+        finally:
+            random.setstate(state)
+            torch.clear_autocast_cache()  # older torch (2.4) would train on weights cast here, without gradient
+            for module, (training, buffers) in zip(modules, kept, strict=True):
+                module.training = training
+                module._buffers.clear()
+                module._buffers.update(buffers)

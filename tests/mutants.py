@@ -1,0 +1,738 @@
+"""Small faults put into the package one at a time; the tests named with each must fail.
+
+`python tests/mutants.py [NAME ...] [--jobs 2]` tries all of them, or those whose names are given. A mutant that no test
+notices, or whose text is no longer found exactly once, ends the script with exit code 1.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "saligraft"
+
+
+class Mutant(NamedTuple):
+    """A fault: in `file` of the package, the text `old`, found exactly once, becomes `new`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+    """Paths or node ids, separated by spaces."""
+
+
+ORACLE = "tests/test_oracle.py"
+RESUME = "tests/training/test_loop.py::test_a_run_that_was_stopped_anywhere_ends_as_if_never_stopped"
+
+MUTANTS = [
+    # The paper: saliency, mask, graft, labels, loss, warm-up. The first seven must fail the oracle by itself.
+    Mutant(
+        "mask-zero",
+        "methods/saliency_grafting.py",
+        "mask = drawn.chosen & salient_regions(",
+        "mask = drawn.chosen & ~drawn.chosen & salient_regions(",
+        ORACLE,
+    ),
+    Mutant(
+        "mask-every-cell-salient",
+        "masks/salient.py",
+        "(log_share > math.log(threshold))",
+        "(log_share == log_share)",
+        ORACLE,
+    ),
+    Mutant(
+        "partner-inverted",
+        "methods/saliency_grafting.py",
+        "graft(images, images[partner], mask)",
+        "graft(images, images[partner.argsort()], mask)",
+        ORACLE,
+    ),
+    Mutant(
+        "source-and-destination-swapped",
+        "methods/saliency_grafting.py",
+        "graft(images, images[partner], mask)",
+        "graft(images[partner], images, mask)",
+        ORACLE,
+    ),
+    Mutant(
+        "weight-inverted",
+        "labels.py",
+        "torch.where(empty, area, source / ",
+        "torch.where(empty, area, destination / ",
+        ORACLE,
+    ),
+    Mutant("warm-up-missing", "step.py", "if self.steps_taken <= self.warmup_steps", "if self.steps_taken < 0", ORACLE),
+    Mutant(
+        "warm-up-one-step-short",
+        "step.py",
+        "if self.steps_taken <= self.warmup_steps",
+        "if self.steps_taken < self.warmup_steps",
+        ORACLE,
+    ),
+    Mutant(
+        "saliency-l2-over-channels",
+        "saliency/feature_map.py",
+        "ord=1, dim=1",
+        "ord=2, dim=1",
+        "tests/saliency/test_feature_map.py",
+    ),
+    Mutant(
+        "bilinear-off-by-half",
+        "saliency/rescale.py",
+        "((target + 0.5) * size / grid - 0.5)",
+        "(target * size / grid)",
+        "tests/saliency/test_rescale.py",
+    ),
+    Mutant(
+        "flat-map-salient",
+        "masks/salient.py",
+        "(log_share > math.log(threshold))",
+        "(log_share >= math.log(threshold))",
+        "tests/masks/test_salient.py",
+    ),
+    Mutant(
+        "temperature-squared",
+        "masks/salient.py",
+        "below_peak / max(temperature, ",
+        "below_peak / max(temperature**2, ",
+        "tests/masks/test_salient.py",
+    ),
+    Mutant(
+        "spread-off-by-one",
+        "grafting.py",
+        "torch.arange(height, device=mask.device) * rows // height",
+        "torch.arange(height, device=mask.device) * rows // (height + 1)",
+        "tests/test_grafting.py",
+    ),
+    Mutant(
+        "area-of-equal-cells",
+        "grafting.py",
+        "* pixels + cells - 1) // cells",
+        "* pixels) // cells",
+        "tests/test_grafting.py",
+    ),
+    Mutant(
+        "importance-by-l1",
+        "labels.py",
+        "_norm(saliency * visible, norm)",
+        "_norm(saliency * visible, 1)",
+        "tests/test_labels.py",
+    ),
+    Mutant(
+        "destination-not-occluded",
+        "labels.py",
+        "importance(destination_saliency, 1 - visible, norm)",
+        "importance(destination_saliency, visible, norm)",
+        "tests/test_labels.py",
+    ),
+    Mutant(
+        "broken-map-weighed",
+        "labels.py",
+        "torch.where(usable, weight, 0.0)",
+        "weight.nan_to_num()",
+        "tests/test_labels.py",
+    ),
+    Mutant(
+        "targets-swapped",
+        "batch.py",
+        "torch.lerp(destination, source, weight.to(source.dtype))",
+        "torch.lerp(source, destination, weight.to(source.dtype))",
+        "tests/test_batch.py",
+    ),
+    Mutant(
+        "loss-labels-swapped",
+        "losses.py",
+        "loss = torch.lerp(destination, source, weight)",
+        "loss = torch.lerp(source, destination, weight)",
+        "tests/test_losses.py",
+    ),
+    Mutant(
+        "loss-mean-ignores-class-weight",
+        "losses.py",
+        "torch.lerp(destination_mass, source_mass, weight).sum()",
+        "len(loss)",
+        "tests/test_losses.py",
+    ),
+    Mutant("loss-weights-of-copies", "step.py", "(1 / (copies + 1),)", "(1 / copies,)", "tests/test_step.py"),
+    Mutant(
+        "grafts-labelled-as-originals",
+        "step.py",
+        "self.criterion(self._logits(mixed.images), mixed)",
+        "self.criterion(self._logits(mixed.images), MixedBatch.unmixed(mixed.images, labels))",
+        ORACLE,
+    ),
+    # Draws.
+    Mutant(
+        "coin-inverted",
+        "draws.py",
+        'if per == "sample" else 1, generator=generator) < probability',
+        'if per == "sample" else 1, generator=generator) > probability',
+        "tests/test_draws.py",
+    ),
+    Mutant(
+        "beta-skewed",
+        "draws.py",
+        "stream.betavariate(alpha, alpha)",
+        "stream.betavariate(alpha, 2 * alpha)",
+        "tests/test_draws.py",
+    ),
+    Mutant(
+        "cells-inverted",
+        "draws.py",
+        "generator=generator) < probability[:, None, None]",
+        "generator=generator) > probability[:, None, None]",
+        "tests/test_draws.py",
+    ),
+    Mutant("box-not-centred", "draws.py", "start = centre - size // 2", "start = centre - size", "tests/test_draws.py"),
+    Mutant(
+        "box-not-clipped",
+        "draws.py",
+        "start.clamp(min=0), torch.minimum(start + size, limit)",
+        "start.clamp(min=0), start + size",
+        "tests/test_draws.py",
+    ),
+    Mutant(
+        "keyed-draws-overlap",
+        "draws.py",
+        "index[:, None].long() * count +",
+        "index[:, None].long() +",
+        "tests/test_draws.py",
+    ),
+    # Where saliency comes from.
+    Mutant(
+        "first-map-wins",
+        "saliency/find_layer.py",
+        "        if self.holds(tensor):\n",
+        "        if self._tensor is not None:\n",
+        "tests/saliency/test_find_layer.py",
+    ),
+    Mutant(
+        "capture-hook-stays",
+        "saliency/capture.py",
+        "tap.misfits.clear, lambda: hooks.pop(tap.key, None)",
+        "tap.misfits.clear, hooks.copy",
+        "tests/saliency/test_capture.py",
+    ),
+    Mutant(
+        "mode-not-restored",
+        "saliency/find_layer.py",
+        "module.training = training",
+        "module.training = module.training",
+        "tests/saliency/test_sources.py",
+    ),
+    Mutant(
+        "cam-of-another-class",
+        "saliency/class_activation.py",
+        "weight[labels.long()]",
+        "weight[labels.long() - 1]",
+        "tests/saliency/test_class_activation.py",
+    ),
+    Mutant(
+        "grad-cam-peak-weights",
+        "saliency/class_activation.py",
+        ".mean(dim=(2, 3))).clamp(min=0)",
+        ".amax(dim=(2, 3))).clamp(min=0)",
+        "tests/saliency/test_class_activation.py",
+    ),
+    Mutant(
+        "gradient-mean-over-batch",
+        "saliency/input_gradient.py",
+        'targets, reduction="sum")',
+        'targets, reduction="mean")',
+        "tests/saliency/test_input_gradient.py",
+    ),
+    # Baselines.
+    Mutant(
+        "mixup-weight-inverted",
+        "methods/mixup.py",
+        "MixedBatch(mixed, labels, labels[partner], source_weight,",
+        "MixedBatch(mixed, labels, labels[partner], 1 - source_weight,",
+        "tests/methods/test_mixup.py tests/contracts/test_batch_mixers.py",
+    ),
+    Mutant(
+        "box-one-row-more", "masks/rectangle.py", "(row < bottom)", "(row <= bottom)", "tests/masks/test_rectangle.py"
+    ),
+    Mutant(
+        "cutmix-weight-of-destination",
+        "methods/cutmix.py",
+        "weight = pixel_area(mask,",
+        "weight = 1 - pixel_area(mask,",
+        "tests/methods/test_cutmix.py tests/contracts/test_batch_mixers.py",
+    ),
+    Mutant(
+        "peak-is-the-lowest", "masks/peak_box.py", ".argmax(dim=1)", ".argmin(dim=1)", "tests/masks/test_peak_box.py"
+    ),
+    Mutant(
+        "top-k-least",
+        "masks/top_k.py",
+        "flat.topk(k, dim=1)",
+        "flat.topk(k, dim=1, largest=False)",
+        "tests/masks/test_top_k.py",
+    ),
+    Mutant(
+        "puzzle-saliency-swapped",
+        "masks/puzzle/energy.py",
+        "show_source, show_destination = shares[partner], shares",
+        "show_source, show_destination = shares, shares[partner]",
+        "tests/masks/puzzle/test_energy.py",
+    ),
+    Mutant(
+        "puzzle-seam-sign",
+        "masks/puzzle/energy.py",
+        "(d10 + d01 - d11 - d00) / 2",
+        "(d11 + d00 - d10 - d01) / 2",
+        "tests/masks/puzzle/test_energy.py",
+    ),
+    Mutant(
+        "puzzle-dearest-bid-wins",
+        "masks/puzzle/transport.py",
+        "(offer < held_at[at])",
+        "(offer > held_at[at])",
+        "tests/masks/puzzle/test_transport.py",
+    ),
+    Mutant(
+        "cutout-not-centred",
+        "methods/cutout.py",
+        "start = centre - self.size // 2",
+        "start = centre - self.size",
+        "tests/methods/test_cutout.py",
+    ),
+    Mutant(
+        "cutout-probability-ignored",
+        "methods/cutout.py",
+        "box = box * self._coins(images, generator)[:, None]",
+        "self._coins(images, generator)",
+        "tests/methods/test_cutout.py",
+    ),
+    Mutant(
+        "augmix-blend-inverted",
+        "methods/augmix.py",
+        "torch.lerp(clean, mixture, ",
+        "torch.lerp(mixture, clean, ",
+        "tests/methods/test_augmix.py",
+    ),
+    Mutant(
+        "augmix-consistency-once",
+        "methods/augmix.py",
+        "+ self.consistency * jensen_shannon_loss",
+        "+ jensen_shannon_loss",
+        "tests/methods/test_augmix.py",
+    ),
+    Mutant(
+        "augmix-probability-ignored",
+        "methods/augmix.py",
+        "blend = blend * self._coins(images, generator)",
+        "self._coins(images, generator)",
+        "tests/methods/test_augmix.py",
+    ),
+    Mutant(
+        "manifold-weight-inverted",
+        "methods/manifold_mixup.py",
+        "blend(features, features[partner], ",
+        "blend(features[partner], features, ",
+        "tests/methods/test_manifold_mixup.py",
+    ),
+    Mutant(
+        "manifold-hook-stays",
+        "feature_hooks.py",
+        "stack.callback(layer.register_forward_hook(entry.hook).remove)",
+        "layer.register_forward_hook(entry.hook)",
+        "tests/methods/test_manifold_mixup.py",
+    ),
+    Mutant(
+        "choice-weights-ignored",
+        "draws.py",
+        "torch.multinomial(torch.tensor(probabilities), count,",
+        "torch.multinomial(torch.ones(len(probabilities)), count,",
+        "tests/test_draws.py",
+    ),
+    Mutant(
+        "drop-block-unscaled",
+        "regularizers/drop_block.py",
+        "features * (kept * scale.to(features.dtype))",
+        "features * kept",
+        "tests/regularizers/test_drop_block.py",
+    ),
+    Mutant(
+        "shake-drop-gradient-unscaled",
+        "regularizers/shake_drop.py",
+        "return gradient * backward_factor, None, None",
+        "return gradient, None, None",
+        "tests/regularizers/test_shake_drop.py",
+    ),
+    # Contracts: any batch, inputs untouched, domain checks, autocast, compilation.
+    Mutant(
+        "sides-exchanged",
+        "methods/cutmix.py",
+        "rectangle_mask(box, height, width)",
+        "rectangle_mask(box, width, height)",
+        "tests/contracts/test_batch_mixers.py",
+    ),
+    Mutant(
+        "partner-labels-lost",
+        "methods/cutmix.py",
+        "MixedBatch(mixed, labels, labels[partner], weight,",
+        "MixedBatch(mixed, labels, labels, weight,",
+        "tests/contracts/test_batch_mixers.py",
+    ),
+    Mutant(
+        "choice-weights-misplaced",
+        "methods/random_choice.py",
+        "torch.cat([part.source_weight for part in parts])[order]",
+        "torch.cat([part.source_weight for part in parts])",
+        "tests/methods/test_random_choice.py tests/contracts/test_batch_mixers.py",
+    ),
+    Mutant(
+        "manifold-partner-labels-lost",
+        "methods/manifold_mixup.py",
+        "MixedBatch(images, labels, labels[partner], weight,",
+        "MixedBatch(images, labels, labels, weight,",
+        "tests/methods/test_manifold_mixup.py",
+    ),
+    Mutant(
+        "augmix-views-widened",
+        "methods/augmix.py",
+        "[:, None, None, None]).to(images.dtype)",
+        "[:, None, None, None])",
+        "tests/methods/test_augmix.py",
+    ),
+    Mutant(
+        "resized-under-autocast",
+        "saliency/rescale.py",
+        "@checks.without_autocast\n",
+        "",
+        "tests/contracts/test_autocast.py",
+    ),
+    Mutant(
+        "a-graph-for-each-way-to-resize",
+        "saliency/rescale.py",
+        "torch.where(shrinks, pooling, interpolation)",
+        "(pooling if size >= grid else interpolation)",
+        "tests/contracts/test_pure_functions.py",
+    ),
+    Mutant(
+        "values-looked-at",
+        "masks/salient.py",
+        "    if threshold == 0:\n",
+        "    if threshold == 0 or not bool(saliency.any()):\n",
+        "tests/contracts/test_pure_functions.py",
+    ),
+    Mutant(
+        "pixels-changed-in-place",
+        "grafting.py",
+        "return torch.where(shown, source, destination)",
+        "return source.copy_(torch.where(shown, source, destination))",
+        "tests/contracts/test_batch_mixers.py",
+    ),
+    Mutant(
+        "widened-images",
+        "grafting.py",
+        "weight.to(wide.dtype)).to(source.dtype)",
+        "weight.to(wide.dtype))",
+        "tests/contracts/test_batch_mixers.py",
+    ),
+    Mutant(
+        "negative-rows-pass",
+        "checks.py",
+        "(value.isfinite() & (value >= 0)).all()",
+        "value.isfinite().all()",
+        "tests/contracts/test_batch_mixers.py",
+    ),
+    # Data.
+    Mutant(
+        "occlude-least-salient",
+        "data/occlude.py",
+        "descending=True, stable=True",
+        "descending=False, stable=True",
+        "tests/data/test_occlude.py",
+    ),
+    Mutant(
+        "subset-not-nested",
+        "data/per_class_subset.py",
+        "key(seed, label)",
+        "key(seed, label, count)",
+        "tests/data/test_per_class_subset.py",
+    ),
+    Mutant(
+        "subset-ignores-the-seed",
+        "data/per_class_subset.py",
+        "key(seed, label)",
+        "key(label)",
+        "tests/data/test_per_class_subset.py",
+    ),
+    Mutant(
+        "crop-the-other-way",
+        "data/loader.py",
+        "rows = torch.arange(height, device=images.device) + top[:, None]",
+        "rows = torch.arange(height, device=images.device) - top[:, None]",
+        "tests/data/test_loader.py",
+    ),
+    Mutant(
+        "flip-one-off",
+        "data/loader.py",
+        "width - 1 - columns, columns) + left[:, None]",
+        "width - columns, columns) + left[:, None]",
+        "tests/data/test_loader.py",
+    ),
+    Mutant(
+        "crop-one-offset-missing",
+        "data/loader.py",
+        "(draws[:, :2] * (2 * self.pad + 1))",
+        "(draws[:, :2] * (2 * self.pad))",
+        "tests/data/test_loader.py",
+    ),
+    Mutant(
+        "mean-not-divided",
+        "data/batches.py",
+        "1 / (255 * width), -centre / width",
+        "1 / (255 * width), -centre",
+        "tests/data/test_batches.py",
+    ),
+    Mutant(
+        "order-same-each-epoch",
+        "data/order.py",
+        "key(self.seed, epoch, ORDER)",
+        "key(self.seed, ORDER)",
+        "tests/data/test_order.py",
+    ),
+    Mutant(
+        "loader-starts-over",
+        "data/loader.py",
+        "range(start * self.batch_size, ",
+        "range(0, ",
+        "tests/training/test_epoch.py::test_an_epoch_goes_on_from_any_batch",
+    ),
+    Mutant(
+        "digest-ignores-labels",
+        "data/image_data.py",
+        "hashlib.sha256(self.labels.numpy().tobytes())",
+        "hashlib.sha256()",
+        "tests/data/test_image_data.py",
+    ),
+    Mutant(
+        "wrong-checksum-passes",
+        "data/checksums.py",
+        "if found != expected:",
+        "if not found:",
+        "tests/data/test_checksums.py",
+    ),
+    Mutant(
+        "pickle-may-import",
+        "data/safe_pickle.py",
+        "        if stand_in is None:\n",
+        "        if stand_in is None:\n            return super().find_class(module_name, global_name)\n",
+        "tests/data/test_safe_pickle.py",
+    ),
+    Mutant(
+        "cache-damage-unnoticed",
+        "data/cache.py",
+        "if _sealed(checksum, sizes) != expected:",
+        "if not expected:",
+        "tests/data/test_cache.py::test_a_damaged_file_is_noticed_and_built_anew",
+    ),
+    # Recipes.
+    Mutant(
+        "milestone-one-late",
+        "config/schedule.py",
+        "sum(epoch >= milestone ",
+        "sum(epoch > milestone ",
+        "tests/config/test_schedule.py",
+    ),
+    Mutant(
+        "one-cycle-never-falls",
+        "config/schedule.py",
+        "if progress < peak:",
+        "if progress <= 1:",
+        "tests/config/test_schedule.py",
+    ),
+    Mutant(
+        "override-loses-to-file",
+        "config/recipe_file.py",
+        "table = merge(table, setting)",
+        "table = merge(setting, table)",
+        "tests/config/test_recipe_file.py",
+    ),
+    Mutant(
+        "old-options-kept",
+        "config/recipe_file.py",
+        'if "name" in change and change["name"] != old.get("name"):',
+        "if False:",
+        "tests/config/test_recipe_file.py",
+    ),
+    Mutant(
+        "warm-up-beyond-the-end",
+        "config/recipe.py",
+        "if training.warmup_epochs > training.epochs:",
+        "if False:",
+        "tests/config/test_recipe.py",
+    ),
+    # The trainer.
+    Mutant(
+        "learning-rate-once-an-epoch",
+        "training/epoch.py",
+        "set_learning_rate(session, epoch + position.batch / stage.batches)",
+        "set_learning_rate(session, epoch)",
+        "tests/training/test_epoch.py",
+    ),
+    Mutant(
+        "accumulated-loss-summed",
+        "training/epoch.py",
+        "out.loss / session.recipe.training.accumulate",
+        "out.loss",
+        "tests/training/test_epoch.py",
+    ),
+    Mutant(
+        "draws-same-each-step",
+        "training/epoch.py",
+        "(session.recipe.seed, number, session.accelerator.process_index)",
+        "(session.recipe.seed, session.accelerator.process_index)",
+        "tests/training/test_epoch.py",
+    ),
+    Mutant(
+        "norms-decayed",
+        "training/optimizer.py",
+        "parameter.ndim > 1",
+        "parameter.ndim > 0",
+        "tests/training/test_optimizer.py",
+    ),
+    Mutant(
+        "top-1-counts-second",
+        "training/evaluate.py",
+        "(place >= 1).sum()",
+        "(place > 1).sum()",
+        "tests/training/test_evaluate.py::test_scores_equal_a_count_by_hand",
+    ),
+    Mutant(
+        "evaluation-in-training-mode",
+        "training/evaluate.py",
+        "network.eval()",
+        "network.train()",
+        "tests/training/test_evaluate.py::test_the_network_s_mode_is_put_back",
+    ),
+    Mutant(
+        "optimizer-not-restored",
+        "training/run_state.py",
+        "_load_optimizer(session, _under(OPTIMIZER, shared))",
+        "pass",
+        RESUME,
+    ),
+    Mutant(
+        "average-not-restored",
+        "training/run_state.py",
+        "    if session.average is not None:\n        session.average.load",
+        "    if False:\n        session.average.load",
+        "tests/training/test_run_state.py::test_a_restored_session_captures_the_same",
+    ),
+    Mutant("resume-repeats-the-epoch", "training/run_state.py", 'batch=state["batch"],', "batch=0,", RESUME),
+    Mutant(
+        "resume-forgets-the-warm-up",
+        "training/run_state.py",
+        "session.step.steps_taken = session.timeline.first_batch(position.epoch) + position.batch",
+        "session.step.steps_taken = position.batch",
+        RESUME,
+    ),
+    Mutant(
+        "damaged-checkpoint-passes",
+        "training/checkpoint.py",
+        "if found != expected:",
+        "if not found:",
+        "tests/training/test_checkpoint.py",
+    ),
+    Mutant(
+        "oldest-checkpoints-kept", "training/checkpoint.py", "[-keep:]", "[:keep]", "tests/training/test_checkpoint.py"
+    ),
+    Mutant(
+        "user-files-deleted",
+        "training/checkpoint.py",
+        "if OWN_FILE.fullmatch(file.name)]",
+        "if file.is_file()]",
+        "tests/training/test_checkpoint.py",
+    ),
+    Mutant(
+        "foreign-folder-overwritten",
+        "training/run_folder.py",
+        "if names and not folder.marker:",
+        "if False:",
+        "tests/training/test_run_folder.py",
+    ),
+    Mutant(
+        "deletion-leaves-the-folder",
+        "training/run_folder.py",
+        "if file.is_dir() or not file.parent.resolve().is_relative_to(root):",
+        "if file.is_dir():",
+        "tests/training/test_run_folder.py",
+    ),
+    Mutant(
+        "broken-batch-keeps-statistics",
+        "training/epoch.py",
+        "_put_back(session.network, kept)\n        return",
+        "return",
+        "tests/training/test_loop.py::test_a_broken_batch_is_skipped_if_the_recipe_says_so",
+    ),
+    Mutant(
+        "last-ten-are-the-first",
+        "training/results.py",
+        "errors[-LAST_EPOCHS:]",
+        "errors[:LAST_EPOCHS]",
+        "tests/training/test_results.py",
+    ),
+]
+
+
+def run_tests(tests: list[str], source: Path) -> subprocess.CompletedProcess[str]:
+    """Run tests with the package of `source`; hypothesis tries the same examples each time."""
+    environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1", "CI": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def attempt(mutant: Mutant) -> str:
+    """Return "killed", or what is wrong."""
+    text = (PACKAGE / mutant.file).read_text(encoding="utf-8") if (PACKAGE / mutant.file).is_file() else ""
+    if text.count(mutant.old) != 1:
+        return f"its text is found {text.count(mutant.old)} times in {mutant.file}, not once"
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "saligraft"
+        shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        (copy / mutant.file).write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+        run = run_tests(mutant.tests.split(), Path(folder))
+    if run.returncode == 1:
+        return "killed"
+    # Any other code, such as that of a test that no longer exists, proves nothing.
+    return "SURVIVED" if run.returncode == 0 else f"pytest ended with code {run.returncode}:\n{run.stdout[-2000:]}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="mutants to try; all if none is named")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    known = {mutant.name: mutant for mutant in MUTANTS}
+    unknown = [name for name in options.names if name not in known]
+    if unknown or len(known) != len(MUTANTS):
+        parser.error(f"unknown or repeated names: {', '.join(unknown)}")
+    chosen = [known[name] for name in options.names] or MUTANTS
+
+    plain = run_tests(sorted({test for mutant in chosen for test in mutant.tests.split()}), PACKAGE.parent)
+    if plain.returncode != 0:
+        print(f"the tests must pass without a mutant:\n{plain.stdout[-4000:]}")
+        return 1
+    killed = 0
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for mutant, outcome in zip(chosen, pool.map(attempt, chosen), strict=True):
+            killed += outcome == "killed"
+            print(f"{mutant.name:40} {outcome}", flush=True)
+    print(f"{killed} of {len(chosen)} mutants killed")
+    return 0 if killed == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
