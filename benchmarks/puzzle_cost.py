@@ -28,7 +28,7 @@ from step_cost import facts
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from saligraft.masks.puzzle import (
+from saligraft.methods.puzzlemix import (
     EnergyTerms,
     MaskEnergy,
     Solver,

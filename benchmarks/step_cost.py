@@ -2,9 +2,10 @@
 
     make bench                                    # or: python benchmarks/step_cost.py --network wrn-16-2 --batch 128
 
-Every round times each contender once, in turn, so that noise of a shared machine falls on all alike; the table shows
-medians with the interquartile range, and the JSON (commit and hardware included) goes to `runs/bench/step_cost.json`.
-"two plain passes" is the floor of Saliency Grafting: what stands above it is the cost of the graft itself.
+Every round times each contender once, so that noise of a shared machine falls on all alike; the table shows
+medians with the interquartile range, and the JSON (commit and hardware included) goes to `runs/bench/step_cost.json`;
+`method_cost.json` beside this file is one such run, with `--network wrn-10-1 --batch 64 --rounds 9` on one thread.
+"two plain passes" is the floor of Saliency Grafting: the difference is the cost of the graft itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import json
 import platform
 import statistics
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import saligraft as sg
+from saligraft.cli.measure import time_in_turn
+from saligraft.methods import REGISTRY
 from saligraft.networks import build_network
 
 
@@ -40,27 +42,21 @@ def contenders(network: str) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
         torch.manual_seed(0)
         return build_network(network, 10).train()
 
-    mixing = {name: sg.MixingStep(model(), method) for name, method in (("mixup", sg.Mixup()), ("cutmix", sg.CutMix()))}
-    grafting = sg.GraftingStep(model(), sg.SaliencyGrafting())
+    steps = {name: sg.training_step(model(), entry.method()) for name, entry in REGISTRY.items()}
     return {
         "plain": plain_passes(model(), 1),
-        **{name: lambda x, y, step=step: step(x, y).loss for name, step in mixing.items()},
         "two plain passes": plain_passes(model(), 2),
-        "saliency-grafting": lambda x, y: grafting(x, y).loss,
+        **{name: lambda x, y, step=step: step(x, y).loss for name, step in steps.items()},
     }
 
 
 def measure(network: str, batch: int, size: int, rounds: int) -> dict[str, list[float]]:
-    """Seconds of forward and backward per contender and round; the first two rounds warm up and are dropped."""
-    images, labels = torch.randn(batch, 3, size, size), torch.randint(10, (batch,))
+    """CPU seconds of forward and backward per contender and round."""
+    images, labels = torch.rand(batch, 3, size, size), torch.randint(10, (batch,))
     losses = contenders(network)
-    seconds: dict[str, list[float]] = {name: [] for name in losses}
-    for _ in range(rounds + 2):
-        for name, loss in losses.items():
-            start = time.perf_counter()
-            loss(images, labels).backward()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: times[2:] for name, times in seconds.items()}
+    return time_in_turn(
+        {name: lambda loss=loss: loss(images, labels).backward() for name, loss in losses.items()}, rounds
+    )
 
 
 def facts() -> dict[str, str | int]:

@@ -94,38 +94,6 @@ def test_same_seed_same_draws_and_global_stream_without_generator() -> None:
     assert all(torch.equal(a, b) for a, b in zip(first, all_draws(None), strict=True))
 
 
-def test_key_depends_on_every_part_and_on_their_order() -> None:
-    keys = {draws.key(*parts) for parts in [(0,), (1,), (0, 0), (0, 1), (1, 0), (1, 0, 0), (0, 0, 1), (-1,), (2**63,)]}
-    assert len(keys) == 9
-    assert all(0 <= key < 2**63 for key in keys)
-
-
-def test_key_is_splitmix64() -> None:
-    """The published first outputs of SplitMix64 for seed 0: one step of `key` is one output, less its lowest bit."""
-    assert draws.key(0) == 0xE220A8397B1DCDAF >> 1
-    assert draws.key(0x9E3779B97F4A7C15) == 0x6E789E6AA1B965F4 >> 1
-
-
-@given(seed=st.integers(0, 2**62), start=st.integers(0, 10**6))
-def test_keyed_uniforms_depend_on_the_sample_alone(seed: int, start: int) -> None:
-    index = torch.arange(start, start + 20)
-    whole = draws.keyed_uniforms(seed, index, 3)
-    shuffled = torch.randperm(20)
-    assert torch.equal(draws.keyed_uniforms(seed, index[shuffled], 3), whole[shuffled])
-    assert torch.equal(draws.keyed_uniforms(seed, index[4:5], 3), whole[4:5])
-
-
-def test_keyed_uniforms_are_uniform_and_uncorrelated() -> None:
-    values = draws.keyed_uniforms(draws.key(3, 1), torch.arange(50_000), 4)
-    assert ((values >= 0) & (values < 1)).all()
-    torch.testing.assert_close(values.mean(dim=0), torch.full((4,), 0.5), atol=0.01, rtol=0)
-    torch.testing.assert_close(values.var(dim=0), torch.full((4,), 1 / 12), atol=0.003, rtol=0)
-    correlation = torch.corrcoef(torch.cat((values, values.roll(1, dims=0)), dim=1).T) - torch.eye(8)
-    assert correlation.abs().max() < 0.03
-    other = draws.keyed_uniforms(draws.key(3, 2), torch.arange(50_000), 4)
-    assert torch.corrcoef(torch.stack((values[:, 0], other[:, 0])))[0, 1].abs() < 0.03
-
-
 def test_choices_follow_their_probabilities(generator: torch.Generator) -> None:
     drawn = draws.choices((0.25, 0.75), 4000, probability=0.5, generator=generator)
     shares = torch.bincount(drawn, minlength=3) / 4000

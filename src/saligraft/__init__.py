@@ -22,13 +22,11 @@ from saligraft.methods import (
     attentive_cutmix,
     cutmix,
     cutout,
-    graft_regions,
     graft_salient_regions,
     mixup,
     puzzlemix,
     saliencymix,
 )
-from saligraft.puzzlemix_step import PuzzleMixStep
 from saligraft.saliency import (
     SALIENCY_SOURCES,
     SaliencyCapture,
@@ -38,7 +36,7 @@ from saligraft.saliency import (
     saliency_source,
 )
 from saligraft.step import GraftingStep, MixingStep, StepOutput
-from saligraft.strategies import ChoiceStep, FeatureMixingStep, ViewsStep, training_step
+from saligraft.steps import ChoiceStep, FeatureMixingStep, PuzzleMixStep, ViewsStep, training_step
 
 __version__ = "0.1.0"
 
@@ -55,7 +53,6 @@ __all__ = [
     "importance",
     "calibrated_weight",
     "graft_salient_regions",
-    "graft_regions",
     "mixed_cross_entropy",
     "mixed_binary_cross_entropy",
     "MixedBatch",

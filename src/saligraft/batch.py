@@ -11,24 +11,44 @@ from saligraft import checks
 
 
 class MixedBatch(NamedTuple):
-    """Mixed images with their two sets of labels. B batch, C channels, H W pixels, h w cells of the mask."""
+    """Mixed images with their two sets of labels. B batch, C channels, H W pixels, h w cells of the mask.
+
+    Args:
+        images: (B, C, H, W) as the network sees them.
+        source_labels: (B,) or (B, K), of the image that shows where the mask is True.
+        destination_labels: (B,) or (B, K), of the image underneath.
+        source_weight: (B,) float32 in [0, 1], the weight of `source_labels`; the destination has the rest.
+        mask: (B, h, w), True (or up to 1.0, for blends) where the source shows.
+        partner: (B,), the destination of sample i is images[partner[i]].
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> images, labels = torch.zeros(2, 3, 8, 8), torch.tensor([0, 2])
+        >>> weight, partner = torch.tensor([0.25, 1.0]), torch.tensor([1, 0])
+        >>> mixed = sg.MixedBatch(images, labels, labels[partner], weight, weight[:, None, None], partner)
+        >>> mixed.targets(num_classes=3)
+        tensor([[0.2500, 0.0000, 0.7500],
+                [0.0000, 0.0000, 1.0000]])
+    """
 
     images: Tensor
-    """(B, C, H, W) as the network sees them."""
     source_labels: Tensor
-    """(B,) or (B, K): of the image that shows where the mask is True."""
     destination_labels: Tensor
-    """(B,) or (B, K): of the image underneath."""
     source_weight: Tensor
-    """(B,) float32 in [0, 1]: weighs `source_labels`, always; the destination has the rest."""
     mask: Tensor
-    """(B, h, w): True (or up to 1.0, for blends) where the source shows."""
     partner: Tensor
-    """(B,): the destination of sample i is images[partner[i]]."""
 
     @classmethod
     def unmixed(cls, images: Tensor, labels: Tensor) -> MixedBatch:
-        """The originals as they are, so that one criterion serves both passes."""
+        """The originals unchanged, so that one criterion serves both passes.
+
+        Args:
+            images: (B, C, H, W).
+            labels: (B,) or (B, K).
+
+        Returns:
+            A batch whose mask and weights are 0 and in which every sample is its own partner.
+        """
         batch, device = len(images), images.device
         return cls(
             images=images,
@@ -40,7 +60,14 @@ class MixedBatch(NamedTuple):
         )
 
     def targets(self, num_classes: int | None = None) -> Tensor:
-        """Dense rows (B, K): the label sets weighed and added (ψ of Table 1); `num_classes` is needed for indices."""
+        """The mixed label as dense rows, λ y_i + (1 − λ) y_j (ψ of Table 1).
+
+        Args:
+            num_classes: K; required for labels that are class indices.
+
+        Returns:
+            Rows (B, K), float32 or wider.
+        """
         weight = self.source_weight[:, None]
         source = label_rows(self.source_labels, num_classes)
         destination = label_rows(self.destination_labels, num_classes)
@@ -48,7 +75,12 @@ class MixedBatch(NamedTuple):
 
 
 def label_rows(labels: Tensor, num_classes: int | None = None) -> Tensor:
-    """Labels as float rows (B, K): indices become one-hot, rows stay as they are."""
+    """Labels as float rows (B, K): indices become one-hot, rows stay as they are.
+
+    Args:
+        labels: (B,) or (B, K).
+        num_classes: K; required for class indices.
+    """
     checks.labels(labels, len(labels))
     if labels.ndim == 2:
         if num_classes is not None and labels.shape[1] != num_classes:

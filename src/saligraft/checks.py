@@ -1,14 +1,14 @@
-"""Argument checks shared by the whole package: each error names the argument, what was expected, what came.
+"""Argument checks: each error names the argument, what was expected and what came.
 
+Public functions validate their arguments here, one call per argument; the functions behind them trust their callers.
 Checks of shape and type always run. Checks of values look at a tensor's content, which would stall a GPU and cannot
 be traced, so they run on CPU tensors outside compilation, and everywhere once `set_validation(True)` was called.
 """
 
-from __future__ import annotations
-
 import functools
+import math
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,7 +24,22 @@ R = TypeVar("R")
 
 
 class set_validation:  # noqa: N801  (a function to its users, like torch.set_grad_enabled)
-    """Switch checks of tensor values on for all devices and all functions; also a context manager."""
+    """Validate tensor values on every device and in every public function; also a context manager.
+
+    By default values are validated on the CPU only, and maps that are not finite or are negative leave their samples
+    ungrafted instead of raising.
+
+    Args:
+        enabled: Whether to validate values everywhere.
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> broken = torch.full((1, 2, 2), float("nan"))
+        >>> with sg.set_validation(True):
+        ...     sg.salient_regions(broken)
+        Traceback (most recent call last):
+        ValueError: saliency must be finite, got NaN or infinity in sample 0
+    """
 
     def __init__(self, enabled: bool) -> None:
         global _validate_everywhere
@@ -39,11 +54,6 @@ class set_validation:  # noqa: N801  (a function to its users, like torch.set_gr
         _validate_everywhere = self._before
 
 
-def validating() -> bool:
-    """True where value checks were asked for everywhere and can run (not under compilation)."""
-    return _validate_everywhere and not torch.compiler.is_compiling()
-
-
 def may_look(tensor: Tensor) -> bool:
     """True where a tensor's values may be read: on the CPU outside compilation, or where validation is on."""
     if torch.compiler.is_compiling() or tensor.is_meta or type(tensor) is not Tensor:
@@ -52,38 +62,78 @@ def may_look(tensor: Tensor) -> bool:
 
 
 def one_of(name: str, value: object, options: Collection[Any]) -> None:
+    """One of the options, which the error lists."""
     if value not in options:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}")
 
 
+# Training steps run these, so what is valid passes in one expression; only what is not makes further calls.
 def positive(name: str, value: float) -> None:
-    _number(name, value)
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
-    not_absurd(name, value)
+    """A finite number > 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST:
+        _refuse_number(name, value, "a finite number > 0")
 
 
 def not_negative(name: str, value: float) -> None:
-    _number(name, value)
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
+    """A finite number >= 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST:
+        _refuse_number(name, value, "a finite number >= 0")
+
+
+def probability(name: str, value: float) -> None:
+    """A number in [0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        _refuse_number(name, value, "in [0, 1]")
+
+
+def norm(value: float) -> None:
+    """The order of a vector norm: any number > 0, infinity (the maximum) included."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 < value <= LARGEST or value == math.inf):
+        _refuse_number("norm", value, "> 0")
+
+
+def number(name: str, value: float) -> None:
+    """A finite number, no larger than arithmetic can take."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        _refuse_number(name, value, "finite")
     not_absurd(name, value)
 
 
 def not_absurd(name: str, value: float, most: float = LARGEST) -> None:
-    """A finite number, and no larger than arithmetic can take."""
+    """Between -most and most."""
     if not -most <= value <= most:
         raise ValueError(f"{name} must be between -{most:g} and {most:g}, got {value!r}")
 
 
-def probability(name: str, value: float) -> None:
-    _number(name, value)
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name} must be in [0, 1], got {value!r}")
+def _refuse_number(name: str, value: float, expected: str) -> NoReturn:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    if abs(value) < math.inf:
+        not_absurd(name, value)
+    raise ValueError(f"{name} must be {expected}, got {value!r}")
+
+
+def numbers(name: str, value: Sequence[float]) -> tuple[float, ...]:
+    """A non-empty sequence of numbers, as a tuple."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        raise TypeError(f"{name} must be a sequence of numbers, got {value!r}")
+    for each in value:
+        number(f"each of {name}", each)
+    return tuple(value)
+
+
+def whole_number(name: str, value: int, least: int, most: int = LARGEST_INT) -> None:
+    """An int in [least, most]."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name} must be >= {least}, got {value}")
+    if value > most:
+        raise ValueError(f"{name} must be <= {most}, got {value}")
 
 
 def probabilities(value: Sequence[float] | None, count: int) -> tuple[float, ...]:
-    """One for each of `count` methods, together 1; all alike if None."""
+    """One for each of `count` methods, summing to 1; all equal if None."""
     if value is None:
         return (1 / count,) * count
     if len(value) != count:
@@ -95,11 +145,22 @@ def probabilities(value: Sequence[float] | None, count: int) -> tuple[float, ...
     return tuple(map(float, value))
 
 
-def norm(value: float) -> None:
-    """The order of a vector norm: any number > 0, infinity (the maximum) included."""
-    _number("norm", value)
-    if not value > 0:
-        raise ValueError(f"norm must be > 0, got {value!r}")
+def grids(value: Sequence[int]) -> tuple[int, ...]:
+    """A non-empty sequence of whole numbers > 0, as a tuple."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise TypeError(f"grids must be a sequence of ints such as (4, 8), got {value!r}")
+    if not value:
+        raise ValueError("grids must name at least one grid size, got an empty sequence")
+    for grid in value:
+        whole_number("each of grids", grid, least=1)
+    return tuple(value)
+
+
+def grids_fit(value: Sequence[int], image: Tensor) -> None:
+    """Every grid, not only the one drawn: a run must fail at its first step or not at all."""
+    height, width = image.shape[2:]
+    if max(value) > min(height, width):
+        raise ValueError(f"grids must not exceed the image ({height}, {width}), got {max(value)}")
 
 
 def utf8(name: str, value: str) -> None:
@@ -110,73 +171,71 @@ def utf8(name: str, value: str) -> None:
         raise ValueError(f"{name} must be valid UTF-8, got {value!r}") from None
 
 
-def whole_number(name: str, value: int, least: int, most: int = LARGEST_INT) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
-    if value < least:
-        raise ValueError(f"{name} must be >= {least}, got {value}")
-    if value > most:
-        raise ValueError(f"{name} must be <= {most}, got {value}")
-
-
-def _number(name: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
-    if isinstance(value, int):
-        not_absurd(name, value)  # before it meets a float, which may not hold it
-
-
-def numbers(name: str, value: Sequence[float]) -> tuple[float, ...]:
-    """A non-empty sequence of numbers, as a tuple."""
-    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
-        raise TypeError(f"{name} must be a sequence of numbers, got {value!r}")
-    for each in value:
-        _number(f"each of {name}", each)
-        not_absurd(f"each of {name}", each)
-    return tuple(value)
-
-
 def shape_of(tensor: Tensor) -> str:
+    """The shape as in error messages."""
     return f"({', '.join(str(int(size)) for size in tensor.shape)})"
 
 
-def per_sample(name: str, value: Tensor, batch: int, legend: str = "(B)") -> None:
-    """A draw with one entry, or one row, for every sample."""
-    rank(name, value, legend)
-    if value.shape[0] != batch:
-        raise ValueError(f"{name} must have one entry per image: expected {batch}, got {value.shape[0]}")
-
-
 def tensor(name: str, value: object) -> None:
+    """A tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
 
 
-def rank(name: str, value: Tensor, legend: str) -> None:
-    """Check the number of dimensions against a legend such as ``"(B, h, w)"``."""
-    tensor(name, value)
+def rank(name: str, value: Tensor, legend: str, like: Tensor | None = None, like_name: str = "images") -> None:
+    """A tensor with the number of dimensions of a legend such as ``"(B, h, w)"``, on the device of `like`."""
+    if not isinstance(value, Tensor):
+        tensor(name, value)
     if value.ndim != legend.count(",") + 1:
         raise ValueError(f"{name} must have shape {legend}, got {shape_of(value)}")
+    if like is not None and value.device != like.device:
+        same_device(name, value, like, like_name)
+
+
+def per_sample(name: str, value: Tensor, images: Tensor, legend: str = "(B)") -> None:
+    """A draw with one entry, or one row, for every image, on the images' device."""
+    if not isinstance(value, Tensor) or value.ndim != legend.count(",") + 1 or value.device != images.device:
+        rank(name, value, legend, images)
+    if value.shape[0] != len(images):
+        raise ValueError(f"{name} must have one entry per image: expected {len(images)}, got {value.shape[0]}")
+
+
+def same_device(name: str, value: Tensor, other: Tensor, other_name: str = "images") -> None:
+    """On one device with another argument."""
+    if value.device != other.device:
+        raise ValueError(f"{name} must be on the device of {other_name} ({other.device}), got {value.device}")
+
+
+def generator(value: torch.Generator | None) -> None:
+    """A generator on the CPU, or None for torch's global one."""
+    if value is not None and not isinstance(value, torch.Generator):
+        raise TypeError(f"generator must be a torch.Generator or None, got {type(value).__name__}")
+    if value is not None and value.device.type != "cpu":
+        raise ValueError(f"generator must be on the CPU, where draws are made, got {value.device}")
 
 
 def images(value: Tensor, name: str = "images") -> None:
     """(B, C, H, W), floating point, at least one image with at least one pixel."""
-    rank(name, value, "(B, C, H, W)")
+    if not isinstance(value, Tensor) or value.ndim != 4:
+        rank(name, value, "(B, C, H, W)")
     if not value.is_floating_point():
         raise TypeError(f"{name} must be floating point, got {value.dtype}: convert and normalise them first")
     if 0 in value.shape:
         raise ValueError(f"{name} must not be empty, got shape {shape_of(value)}")
 
 
-def labels(value: Tensor, batch: int) -> None:
-    """Class indices (B,), or rows (B, K) of probabilities or of several classes."""
-    tensor("labels", value)
+def labels(value: Tensor, batch: int, like: Tensor | None = None, like_name: str = "images") -> None:
+    """Class indices (B,), or rows (B, K) of probabilities or of several classes; on the device of `like`."""
+    if not isinstance(value, Tensor):
+        tensor("labels", value)
     if value.ndim not in (1, 2):
         raise ValueError(f"labels must have shape (B,) or (B, K), got {shape_of(value)}")
     if value.ndim == 1 and (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool):
         raise TypeError(f"labels of shape (B,) must be integer class indices, got {value.dtype}")
     if value.shape[0] != batch:
         raise ValueError(f"labels must have one entry per image: expected {batch}, got {value.shape[0]}")
+    if like is not None and value.device != like.device:
+        same_device("labels", value, like, like_name)
 
 
 def label_values(value: Tensor, num_classes: int | None = None) -> None:
@@ -192,15 +251,20 @@ def label_values(value: Tensor, num_classes: int | None = None) -> None:
         raise ValueError("labels given as rows must be finite and >= 0, got negative or non-finite entries")
 
 
-def saliency(value: Tensor, batch: int | None = None, name: str = "saliency") -> None:
-    """(B, h, w), floating point, not empty."""
-    rank(name, value, "(B, h, w)")
+def saliency(value: Tensor, batch: int | None = None, name: str = "saliency", like: Tensor | None = None) -> None:
+    """(B, h, w), floating point, not empty, on the device of `like`; with validation on, values too."""
+    if not isinstance(value, Tensor) or value.ndim != 3:
+        rank(name, value, "(B, h, w)")
     if not value.is_floating_point():
         raise TypeError(f"{name} must be floating point, got {value.dtype}")
     if 0 in value.shape:
         raise ValueError(f"{name} must not be empty, got shape {shape_of(value)}")
     if batch is not None and value.shape[0] != batch:
         raise ValueError(f"{name} must have one map per image: expected {batch}, got {value.shape[0]}")
+    if like is not None and value.device != like.device:
+        same_device(name, value, like)
+    if _validate_everywhere:
+        saliency_values(value, name)
 
 
 def saliency_values(value: Tensor, name: str = "saliency") -> None:
@@ -214,15 +278,39 @@ def saliency_values(value: Tensor, name: str = "saliency") -> None:
         raise ValueError(f"{name} must be >= 0, got {float(value.min()):.4g}")
 
 
+def usable_maps(saliency: Tensor) -> Tensor:
+    """True (B,) where a map is what saliency must be, finite and nowhere negative; others leave samples ungrafted."""
+    return (saliency.isfinite() & (saliency >= 0)).flatten(1).all(dim=1)
+
+
+def cells(name: str, value: Tensor, saliency: Tensor) -> None:
+    """A bool mask of the map's shape, on its device."""
+    if not isinstance(value, Tensor):
+        tensor(name, value)
+    if value.dtype != torch.bool or value.shape != saliency.shape:
+        expected = shape_of(saliency)
+        raise ValueError(f"{name} must be bool of shape {expected}, got {value.dtype} {shape_of(value)}")
+    if value.device != saliency.device:
+        same_device(name, value, saliency)
+
+
+def mask_values(value: Tensor, name: str = "mask") -> None:
+    """In [0, 1]; a bool mask always is."""
+    if value.dtype == torch.bool or not may_look(value):
+        return
+    if not bool(((value >= 0) & (value <= 1)).all()):
+        raise ValueError(f"{name} must lie in [0, 1], got {float(value.min()):.4g} to {float(value.max()):.4g}")
+
+
 def at_least_float32(value: Tensor) -> Tensor:
     """Half precision is widened: eleven bits are too few for a norm or a label's weight."""
     return value if value.dtype in (torch.float32, torch.float64) else value.float()
 
 
 def without_autocast(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function with autocast off on the device of its first tensor, so that it gives the same bits under it.
+    """Run a function with autocast off on the device of its first tensor, so that autocast does not change its bits.
 
-    For whatever holds a matrix product, which autocast runs in half precision, or reads a network's features.
+    For functions with a matrix product, which autocast runs in half precision, or that read a network's features.
     """
 
     @functools.wraps(function)
@@ -240,42 +328,3 @@ def _autocasts(kind: str) -> bool:
     """Whether autocast is on for a kind of device; not all have it, and torch 2.4 cannot trace that question."""
     known = kind != "meta" and (torch.compiler.is_compiling() or torch.amp.is_autocast_available(kind))
     return known and torch.is_autocast_enabled(kind)
-
-
-def generator(value: torch.Generator | None) -> None:
-    if value is not None and not isinstance(value, torch.Generator):
-        raise TypeError(f"generator must be a torch.Generator or None, got {type(value).__name__}")
-    if value is not None and value.device.type != "cpu":
-        raise ValueError(f"generator must be on the CPU, where draws are made, got {value.device}")
-
-
-def same_device(name: str, value: Tensor, other: Tensor, other_name: str = "images") -> None:
-    if value.device != other.device:
-        raise ValueError(f"{name} must be on the device of {other_name} ({other.device}), got {value.device}")
-
-
-def mask_values(value: Tensor, name: str = "mask") -> None:
-    """In [0, 1]; a bool mask always is."""
-    if value.dtype == torch.bool or not may_look(value):
-        return
-    if not bool(((value >= 0) & (value <= 1)).all()):
-        raise ValueError(f"{name} must lie in [0, 1], got {float(value.min()):.4g} to {float(value.max()):.4g}")
-
-
-def grids_fit(value: Sequence[int], image: Tensor) -> None:
-    """Every grid, not only the one drawn: a run must fail at its first step or at none."""
-    height, width = image.shape[2:]
-    if max(value) > min(height, width):
-        raise ValueError(f"grids must not exceed the image ({height}, {width}), got {max(value)}")
-
-
-def grids(value: Sequence[int]) -> tuple[int, ...]:
-    """A non-empty sequence of whole numbers > 0, as a tuple."""
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        raise TypeError(f"grids must be a sequence of ints such as (4, 8), got {value!r}")
-    checked = tuple(value)
-    if not checked:
-        raise ValueError("grids must name at least one grid size, got an empty sequence")
-    for grid in checked:
-        whole_number("each of grids", grid, least=1)
-    return checked

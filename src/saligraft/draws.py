@@ -4,8 +4,6 @@ Draws come from a CPU `torch.Generator` (torch's global one if none is given), s
 every device; `to_device` moves them without blocking. The functions that apply a draw take it as an argument.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence
@@ -17,18 +15,20 @@ from torch import Tensor
 Per = Literal["sample", "batch"]
 
 _SMALL_ALPHA = 0.1  # below it Gamma draws are at times too small for a float, and their shares 0 / 0
-_MASK = (1 << 64) - 1
-# The constants of SplitMix64 (Steele, Lea & Flood 2014).
-_GAMMA, _MIX1, _MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 def partners(
     batch: int, *, probability: float = 1.0, per: Per = "batch", generator: torch.Generator | None = None
 ) -> Tensor:
-    """A plain permutation (B,): sample i is grafted onto partner[i], and may meet itself.
+    """A plain permutation (B,): sample i is grafted onto partner[i], which may be itself.
 
-    With `probability` < 1 a coin per sample (or one for the batch) sends a sample to itself, which leaves it as it
-    was: source and destination are then the same image with the same label, whatever the mask.
+    A sample paired with itself is left unchanged: source and destination are the same image with the same label.
+
+    Args:
+        batch: B.
+        probability: Of a sample being mixed at all; the others are paired with themselves.
+        per: Whether each sample has a coin of its own or the batch has one.
+        generator: On the CPU; None for torch's global one.
     """
     partner = torch.randperm(batch, generator=generator)
     if probability >= 1.0:
@@ -40,14 +40,30 @@ def partners(
 def choices(
     probabilities: Sequence[float], count: int, *, probability: float = 1.0, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Places (count,) among `probabilities`, drawn by them; their number where a coin of `probability` says none."""
+    """Draw among several methods.
+
+    Args:
+        probabilities: Of each method; their sum is 1.
+        count: Number of draws.
+        probability: Of choosing any method at all.
+        generator: On the CPU; None for torch's global one.
+
+    Returns:
+        (count,) indices into `probabilities`, or ``len(probabilities)`` for no method.
+    """
     place = torch.multinomial(torch.tensor(probabilities), count, replacement=True, generator=generator)
     applied = torch.rand(count, generator=generator) < probability
     return torch.where(applied, place, len(probabilities))
 
 
 def beta(alpha: float, count: int, *, generator: torch.Generator | None = None) -> Tensor:
-    """Draws (count,) from Beta(alpha, alpha), by the standard library: no public Beta of torch takes a generator."""
+    """Draws (count,) from Beta(alpha, alpha), by the standard library: no public Beta of torch takes a generator.
+
+    Args:
+        alpha: Both parameters of the distribution.
+        count: Number of draws.
+        generator: On the CPU; None for torch's global one.
+    """
     stream = _stream(generator)
     if alpha < _SMALL_ALPHA:
         return torch.tensor([_tiny_dirichlet(alpha, 2, stream)[0] for _ in range(count)])
@@ -55,7 +71,14 @@ def beta(alpha: float, count: int, *, generator: torch.Generator | None = None) 
 
 
 def dirichlet(alpha: float, width: int, count: int, *, generator: torch.Generator | None = None) -> Tensor:
-    """Rows (count, width) from Dirichlet(alpha), each with a sum of one, by the standard library."""
+    """Rows (count, width) from Dirichlet(alpha), each with a sum of one, by the standard library.
+
+    Args:
+        alpha: All parameters of the distribution.
+        width: Entries of a row.
+        count: Number of rows.
+        generator: On the CPU; None for torch's global one.
+    """
     stream = _stream(generator)
     if alpha < _SMALL_ALPHA:
         return torch.tensor([_tiny_dirichlet(alpha, width, stream) for _ in range(count)])
@@ -78,19 +101,41 @@ def _tiny_dirichlet(alpha: float, width: int, stream: random.Random) -> list[flo
 
 
 def grid(grids: Sequence[int], *, generator: torch.Generator | None = None) -> int:
-    """One of `grids`, uniformly: the saliency's resolution for this mini-batch (§4.3)."""
+    """One of the grids, uniformly: the saliency's resolution for this mini-batch (§4.3).
+
+    Args:
+        grids: Cells a side to choose from.
+        generator: On the CPU; None for torch's global one.
+    """
     return grids[int(torch.randint(len(grids), (), generator=generator))]
 
 
 def cells(batch: int, grid: int, probability: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-    """P ~ Bern(p_B), region-wise and independent: bool (B, g, g) for probabilities (B,) or (1,) (§4.1)."""
+    """P ~ Bern(p_B), each region independently (§4.1).
+
+    Args:
+        batch: B.
+        grid: g, cells a side.
+        probability: p_B as (B,) or (1,).
+        generator: On the CPU; None for torch's global one.
+
+    Returns:
+        bool (B, g, g).
+    """
     return torch.rand(batch, grid, grid, generator=generator) < probability[:, None, None]
 
 
 def boxes(ratio: Tensor, height: int, width: int, *, generator: torch.Generator | None = None) -> Tensor:
-    """Boxes (B, 4) as top, left, bottom, right (end exclusive) whose area is `ratio` of the image before clipping.
+    """Boxes with a uniform centre, clipped at the border, as in CutMix (Yun et al. 2019).
 
-    The centre is uniform over the pixels and the border clips, as in CutMix (Yun et al. 2019).
+    Args:
+        ratio: (B,), the box's share of the image's area before clipping.
+        height: H of the image.
+        width: W of the image.
+        generator: On the CPU; None for torch's global one.
+
+    Returns:
+        (B, 4) as top, left, bottom, right (end exclusive).
     """
     side = ratio.sqrt()
     size = torch.stack((side * height, side * width), dim=1).long()
@@ -101,42 +146,12 @@ def boxes(ratio: Tensor, height: int, width: int, *, generator: torch.Generator 
 
 
 def to_device(draw: Tensor, device: torch.device) -> Tensor:
-    """Move a draw from the host without waiting for the device."""
+    """Move a draw from the host without waiting for the device.
+
+    Args:
+        draw: A tensor on the host.
+        device: Where to.
+    """
     if device.type == "cuda":
         return draw.pin_memory().to(device, non_blocking=True)  # only pinned memory copies without blocking
     return draw.to(device)
-
-
-def key(*parts: int) -> int:
-    """Hash whole numbers, such as (seed, step, rank, copy), to a seed in [0, 2^63)."""
-    state = 0
-    for part in parts:
-        state = _mix((state ^ (part & _MASK)) + _GAMMA & _MASK)
-    return state >> 1
-
-
-def _mix(value: int) -> int:
-    value = (value ^ (value >> 30)) * _MIX1 & _MASK
-    value = (value ^ (value >> 27)) * _MIX2 & _MASK
-    return value ^ (value >> 31)
-
-
-def keyed_uniforms(key: int, index: Tensor, count: int) -> Tensor:
-    """Uniforms (B, count) in [0, 1) that depend on `key` and each sample's own index (B,), and on nothing else.
-
-    Counter-based: no stream is carried, so a sample gets the same numbers in any batch, worker, device or resumed run.
-    """
-    counter = index[:, None].long() * count + torch.arange(count, device=index.device)
-    bits = _mix_tensor(_mix_tensor(counter * _signed(_GAMMA) + _signed(key)) + _signed(_GAMMA))
-    return (bits >> 40 & 0xFFFFFF).to(torch.float32) / (1 << 24)
-
-
-def _mix_tensor(value: Tensor) -> Tensor:
-    """`_mix` on int64 tensors, whose products wrap around and whose right shift must be made logical."""
-    value = (value ^ (value >> 30 & (1 << 34) - 1)) * _signed(_MIX1)
-    value = (value ^ (value >> 27 & (1 << 37) - 1)) * _signed(_MIX2)
-    return value ^ (value >> 31 & (1 << 33) - 1)
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >= 1 << 63 else value

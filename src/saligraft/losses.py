@@ -1,9 +1,7 @@
-"""Step 5, the loss of a mixed batch: each label set's loss, weighed as the labels are (§5).
+"""Step 5, the loss of a mixed batch: each label set's loss, weighted as the labels are (§5).
 
 Shapes: logits (B, K). Losses are computed in float32 at least, also under autocast.
 """
-
-from __future__ import annotations
 
 from typing import Literal, get_args
 
@@ -30,9 +28,26 @@ def mixed_cross_entropy(
 
     Index and one-hot labels give the same loss: with `class_weight` the mean divides by the summed weights of the
     labels, as `torch.nn.functional.cross_entropy` does for indices (for rows it divides by B instead).
+
+    Args:
+        logits: (B, K), of the mixed images.
+        mixed: Both label sets and their weight.
+        class_weight: (K,), >= 0: a weight for each class.
+        label_smoothing: In [0, 1]; the share of the uniform distribution in each label.
+        reduction: "mean" or "sum" over the batch, or "none".
+
+    Returns:
+        A scalar, or (B,) with reduction "none"; float32 or wider.
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> mixed = sg.MixedBatch.unmixed(torch.zeros(2, 3, 8, 8), torch.tensor([0, 1]))
+        >>> sg.mixed_cross_entropy(torch.zeros(2, 4), mixed)
+        tensor(1.3863)
     """
     _check(logits, mixed, reduction)
-    checks.probability("label_smoothing", label_smoothing)
+    if label_smoothing != 0:
+        checks.probability("label_smoothing", label_smoothing)
     log_probability = F.log_softmax(checks.at_least_float32(logits), dim=1)
     if class_weight is not None:
         class_weight = _class_vector("class_weight", class_weight, log_probability)
@@ -55,7 +70,23 @@ def mixed_binary_cross_entropy(
     positive_weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Binary cross-entropy with the mixed rows, for multi-hot labels (B, K): one yes-or-no question per class."""
+    """Binary cross-entropy with the mixed rows, for multi-hot labels (B, K): one yes-or-no question per class.
+
+    Args:
+        logits: (B, K), of the mixed images.
+        mixed: Both label sets, as rows in [0, 1], and their weight.
+        positive_weight: (K,), >= 0: the weight of each class's positive answers.
+        reduction: "mean" or "sum" over batch and classes, or "none".
+
+    Returns:
+        A scalar, or (B, K) with reduction "none"; float32 or wider.
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> mixed = sg.MixedBatch.unmixed(torch.zeros(1, 3, 8, 8), torch.tensor([[1.0, 0.0, 1.0]]))
+        >>> sg.mixed_binary_cross_entropy(torch.zeros(1, 3), mixed)
+        tensor(0.6931)
+    """
     _check(logits, mixed, reduction)
     if mixed.source_labels.ndim != 2:
         raise ValueError(f"labels must be multi-hot rows (B, K), got {checks.shape_of(mixed.source_labels)}")
@@ -88,13 +119,15 @@ def _label_loss(log_probability: Tensor, labels: Tensor, class_weight: Tensor | 
 
 
 def _check(logits: Tensor, mixed: MixedBatch, reduction: str) -> None:
-    checks.rank("logits", logits, "(B, K)")
+    if not isinstance(logits, Tensor) or logits.ndim != 2:
+        checks.rank("logits", logits, "(B, K)")
     if not logits.is_floating_point():
         raise TypeError(f"logits must be floating point, got {logits.dtype}")
-    checks.one_of("reduction", reduction, REDUCTIONS)
-    for labels in (mixed.source_labels, mixed.destination_labels):
-        checks.labels(labels, len(logits))
-        checks.same_device("labels", labels, logits, "logits")
+    if reduction not in REDUCTIONS:
+        checks.one_of("reduction", reduction, REDUCTIONS)
+    source, destination = mixed.source_labels, mixed.destination_labels
+    for labels in (source,) if destination is source else (source, destination):
+        checks.labels(labels, len(logits), logits, "logits")
         if labels.ndim == 2 and labels.shape[1] != logits.shape[1]:
             raise ValueError(f"labels must have {logits.shape[1]} columns as the logits do, got {labels.shape[1]}")
         checks.label_values(labels, logits.shape[1])

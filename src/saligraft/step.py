@@ -1,7 +1,5 @@
 """One training step: a pass of the originals gives logits and saliency, a pass of the grafts the rest (§4, §5)."""
 
-from __future__ import annotations
-
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -14,7 +12,7 @@ from saligraft import checks
 from saligraft.batch import MixedBatch
 from saligraft.hooks import exclusive_use
 from saligraft.losses import mixed_cross_entropy
-from saligraft.methods.base import BatchMixer, check_batch
+from saligraft.methods.base import BatchMixer, check_batch, saliency_sources
 from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.capture import logits_of
 from saligraft.saliency.sources import SALIENCY_SOURCES, SourceLike
@@ -24,20 +22,34 @@ Criterion = Callable[[Tensor, MixedBatch], Tensor]
 
 
 class StepOutput(NamedTuple):
-    """What a step hands back to the training loop."""
+    """What a step returns to the training loop.
+
+    Args:
+        loss: Scalar, with gradient: call ``backward()`` on it.
+        logits: (B, K), of the originals in `GraftingStep`, of the images trained on in `MixingStep`.
+        mixed: The last mixed batch; None where nothing was mixed.
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> step = sg.MixingStep(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3)))
+        >>> step(torch.rand(4, 3, 2, 2), torch.tensor([0, 1, 2, 0]))._fields
+        ('loss', 'logits', 'mixed')
+    """
 
     loss: Tensor
-    """Scalar, with gradient: call ``backward()`` on it."""
     logits: Tensor
-    """(B, K): of the originals in `GraftingStep`, of what was trained on in `MixingStep`."""
     mixed: MixedBatch | None
-    """The last mixed batch; None where nothing was mixed."""
 
 
 class TrainingStep(ABC):
-    """What all kinds of step share: model, checks, the warm-up without any mixing, and the state of a loop."""
+    """What all kinds of step share: model, validation, the warm-up without any mixing, and the state of a loop.
 
-    with_originals = False
+    Args:
+        model: The network.
+        criterion: (logits, MixedBatch) -> scalar; by default `mixed_cross_entropy`.
+        warmup_steps: Steps without any mixing.
+        generator: Of all draws, on the CPU; None for torch's global one.
+    """
 
     def __init__(
         self,
@@ -63,10 +75,13 @@ class TrainingStep(ABC):
     def __call__(
         self, images: Tensor, labels: Tensor, index: Tensor | None = None, geometry: Tensor | None = None
     ) -> StepOutput:
-        """Forward passes and loss of one batch: images (B, C, H, W), labels (B,) or (B, K).
+        """Forward passes and loss of one batch.
 
-        `index` and `geometry` say which samples these are and how they were cropped, as the laboratory's loaders
-        yield them; whole passes need neither. All steps are called alike, so that loops can swap them.
+        Args:
+            images: (B, C, H, W).
+            labels: (B,) or (B, K).
+            index: (B,), which samples these are, as the laboratory's loaders yield it; not used by these steps.
+            geometry: How they were cropped and flipped, likewise.
         """
         del index, geometry
         check_batch(images, labels)
@@ -76,7 +91,7 @@ class TrainingStep(ABC):
             return self._plain(images, labels) if self.steps_taken <= self.warmup_steps else self._train(images, labels)
 
     def _plain(self, images: Tensor, labels: Tensor) -> StepOutput:
-        """One pass of the images as they came."""
+        """One pass of the unchanged images."""
         logits = self._logits(images)
         return StepOutput(self.criterion(logits, MixedBatch.unmixed(images, labels)), logits, None)
 
@@ -85,7 +100,7 @@ class TrainingStep(ABC):
         return logits_of(self.model(images), self.model)
 
     def _warn_of_zeros(self, source: SaliencySource, saliency: Tensor) -> None:
-        """Say once that a batch's maps are all zero; where looking at values would stall a device, nothing is said."""
+        """Warn once that a batch's maps are all zero, unless looking at values would stall a device."""
         if self._warned_of_zeros or not checks.may_look(saliency) or bool(saliency.any()):
             return
         self._warned_of_zeros = True
@@ -103,23 +118,44 @@ class TrainingStep(ABC):
         return {"steps_taken": self.steps_taken, "generator": generator}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume from a state.
+
+        Args:
+            state: As of `state_dict`.
+        """
         self.steps_taken = int(state["steps_taken"])
         if self.generator is not None and state["generator"] is not None:
             self.generator.set_state(state["generator"])
 
 
 class GraftingStep(TrainingStep):
-    """Train on originals and grafts both: all that a loop of one's own needs.
+    """Train on originals and grafts: all that a training loop needs (§4, §5).
 
-    ``loss = step(images, labels).loss; loss.backward()``. Two forward passes, since the saliency comes from the
-    originals' own; `copies` adds one pass each, with partner, p_B and grid redrawn. `loss_weights` weighs the
-    originals and then each copy; by default all equally, as if they stood in one batch. `saliency_source` names or is
-    another source than the network's feature map at `layer`: "cam", "fine-grained", a function of the images, ...
-    To compile, compile both passes: ``GraftingStep(torch.compile(model), method,
-    saliency_source=torch.compile(SaliencyCapture(model)))``.
+    Two forward passes: that of the originals gives logits and saliency. To compile, compile both passes:
+    ``GraftingStep(torch.compile(model), method, saliency_source=torch.compile(SaliencyCapture(model)))``.
+
+    Args:
+        model: The network.
+        method: A batch mixer.
+        layer: Whose features give the saliency: a module or its name; found by itself if None.
+        saliency_source: Another source than the one the method's authors use: its name ("cam", "fine-grained", ...),
+            a `SaliencySource` or a function of the images.
+        criterion: (logits, MixedBatch) -> scalar; by default `mixed_cross_entropy`.
+        copies: Grafted batches per step (k of §5.2), each one pass more, with partner, p_B and grid redrawn.
+        loss_weights: Of the originals and of each copy; by default all equal, as if all were in one batch.
+        warmup_steps: Steps without any mixing.
+        generator: Of all draws, on the CPU; None for torch's global one.
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> pool = (torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), *pool, torch.nn.Linear(8, 10))
+        >>> step = sg.GraftingStep(model, sg.SaliencyGrafting())
+        >>> out = step(torch.rand(4, 3, 32, 32), torch.arange(4))
+        >>> out.loss.backward()
+        >>> out.logits.shape, out.mixed.images.shape
+        (torch.Size([4, 10]), torch.Size([4, 3, 32, 32]))
     """
-
-    with_originals = True
 
     def __init__(
         self,
@@ -161,8 +197,21 @@ class GraftingStep(TrainingStep):
 class MixingStep(TrainingStep):
     """Train on mixed images only, in one pass, as the authors of the baselines do; without a method, plainly.
 
-    A method that needs saliency is given that of `saliency_source`, by default the one its authors use; where that is
-    a network, a pass of its own that leaves no trace is made for it.
+    Saliency of a network costs a pass of its own, which leaves no trace.
+
+    Args:
+        model: The network.
+        method: A batch mixer; None for plain training.
+        layer: Whose features give the saliency: a module or its name; found by itself if None.
+        saliency_source: Another source than the one the method's authors use, as in `GraftingStep`.
+        criterion: (logits, MixedBatch) -> scalar; by default `mixed_cross_entropy`.
+        warmup_steps: Steps without any mixing.
+        generator: Of all draws, on the CPU; None for torch's global one.
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 10))
+        >>> sg.MixingStep(model, sg.CutMix())(torch.rand(4, 3, 8, 8), torch.arange(4)).loss.backward()
     """
 
     def __init__(
@@ -198,11 +247,12 @@ class MixingStep(TrainingStep):
 def _source_of(
     method: BatchMixer[Any] | None, model: nn.Module, source: SourceLike, layer: str | nn.Module | None
 ) -> SaliencySource | None:
-    """The source asked for, else the one that the method's authors use; None where nobody needs a map."""
+    """The requested source, else the one that the method's authors use; None where no map is needed."""
     if source is None and method is not None and method.needs_saliency:
-        source = method.saliency_source
-        if source not in SALIENCY_SOURCES:  # a choice whose methods differ names them all
-            raise ValueError(f"saliency_source must be given for methods whose own sources differ ({source})")
+        source, *others = saliency_sources([method])
+        if others:
+            names = ", ".join((source, *others))
+            raise ValueError(f"saliency_source must be given for methods whose own sources differ ({names})")
     if source is not None:
         return saliency_source_of(source, model, layer=layer)
     if layer is not None:

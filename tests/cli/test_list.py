@@ -1,24 +1,21 @@
 """`saligraft list` shows what the dictionaries hold."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-from saligraft.cli import run
+from saligraft.cli import measure, run
 from saligraft.cli.list import TOPICS
-from saligraft.config.method_section import METHOD_NAMES
 from saligraft.config.schedule import SCHEDULES
 from saligraft.config.sections import OptimizerSection
 from saligraft.data import DATASETS
-from saligraft.methods import FEATURE_MIXERS, IMAGE_TRANSFORMS, METHODS, STEP_STRATEGIES
+from saligraft.methods import REGISTRY
 from saligraft.networks import NETWORKS
 from saligraft.saliency.sources import SALIENCY_SOURCES
-from saligraft.training import bundled_recipes, method_cost
-from saligraft.training.method_cost import Costs, Spread, load_costs
+from saligraft.training import bundled_recipes
 
 NAMES = {
-    "methods": ["none", *METHODS, *IMAGE_TRANSFORMS, *FEATURE_MIXERS, *STEP_STRATEGIES, "random-choice"],
+    "methods": ["none", *REGISTRY, "random-choice"],
     "saliency": SALIENCY_SOURCES,
     "networks": NETWORKS,
     "data": DATASETS,
@@ -63,28 +60,27 @@ def test_without_a_topic_all_but_the_settings_are_shown(capsys: pytest.CaptureFi
     assert "Settings" not in shown
 
 
-def test_the_methods_table_shows_passes_and_the_shipped_costs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_methods_table_shows_passes(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["list", "methods"]) == 0
     shown = capsys.readouterr().out
-    costs = load_costs()
     for name, passes in (("mixup", "1 + 1"), ("saliency-grafting", "2 + 2"), ("attentive-cutmix", "2 + 1")):
-        line = next(line for line in shown.splitlines() if line.startswith(f" {name} "))
-        assert passes in line
-        assert f"{costs.ratios[name].median:.2f}×" in line
+        assert passes in next(line for line in shown.splitlines() if line.startswith(f" {name} "))
+    assert "×" not in shown
     assert "saligraft list methods --measure" in " ".join(shown.split())
 
 
-def test_measure_shows_and_saves_what_it_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_measure_shows_the_cost_of_every_method(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = Costs({name: Spread(7.25, 7.0, 7.5) for name in METHOD_NAMES}, load_costs().facts)
-    monkeypatch.setattr(method_cost, "measure_costs", lambda: found)
-    assert run(["list", "methods", "--measure", "--save", str(tmp_path / "costs.json")]) == 0
-    assert capsys.readouterr().out.count("7.25×") == len(METHOD_NAMES)
-    assert load_costs(tmp_path / "costs.json") == found
+    times = {"none": [1.0, 2.0, 4.0], **{name: [7.25, 14.5, 29.0] for name in REGISTRY}}
+    monkeypatch.setattr(measure, "measure_costs", lambda: times)
+    assert run(["list", "methods", "--measure"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("7.25×") == len(REGISTRY)
+    assert "1.00×" in shown
 
 
-@pytest.mark.parametrize("arguments", [["--measure"], ["networks", "--measure"], ["methods", "--save", "x.json"]])
+@pytest.mark.parametrize("arguments", [["--measure"], ["networks", "--measure"]])
 def test_measuring_goes_with_methods_alone(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["list", *arguments]) == 2
     assert "--measure goes with `list methods`" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from tests.data.test_image_files import png_header
 from tests.reports.pages import assert_self_contained
 
 from saligraft.cli import run
-from saligraft.config.method_section import KINDS
+from saligraft.methods import REGISTRY
 from saligraft.training import make_recipe
 
 
@@ -64,7 +64,7 @@ def test_every_method_on_the_same_pairs(tmp_path: Path, capsys) -> None:
     assert show(tmp_path, *arguments) == 0
     printed = capsys.readouterr().out.split()
     assert printed[:2] == [str(tmp_path / name) for name in ("methods.png", "methods.html")]
-    names = [name for kind in KINDS.values() for name in kind] + ["saliency-grafting-top-k"]
+    names = [*REGISTRY, "saliency-grafting-top-k"]
     assert {Path(path).name for path in printed[2:]} == {f"{name}.png" for name in names}
     for path in (printed[0], *printed[2:]):
         with Image.open(path) as picture:

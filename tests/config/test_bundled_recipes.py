@@ -12,8 +12,8 @@ import pytest
 import torch
 from tests.training.small_sets import write_small_sets
 
-from saligraft.config.method_section import BY_NAME
 from saligraft.config.recipe_file import FOLDER, bundled_protocols
+from saligraft.methods import REGISTRY
 from saligraft.networks import build_network
 from saligraft.training import Recipe, Trainer, bundled_recipes, load_recipe, make_recipe
 from saligraft.training.accelerator import make_accelerator
@@ -134,7 +134,7 @@ def test_no_two_recipes_are_one() -> None:
 
 
 def test_every_method_has_a_bundled_recipe() -> None:
-    assert {part for name in NAMES for part in bundled(name).method.parts} == set(BY_NAME)
+    assert {part for name in NAMES for part in bundled(name).method.parts} == set(REGISTRY)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from saligraft.config.method_section import BY_NAME, METHOD_NAMES, MethodSection, Normalization
+from saligraft.config.method_section import METHOD_NAMES, MethodSection, Normalization
 from saligraft.methods import (
+    REGISTRY,
     AttentiveCutMix,
     AugMix,
     Compose,
@@ -49,9 +50,9 @@ def test_every_section_reads_back_from_toml_as_it_was(table: dict[str, Any], tmp
     assert again.method.build(DATA) == recipe.method.build(DATA)
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", REGISTRY)
 def test_a_method_gets_all_its_options_written_out(name: str) -> None:
-    section, method = MethodSection(name=name), BY_NAME[name]()
+    section, method = MethodSection(name=name), REGISTRY[name].method()
     assert section.build() == [method]
     of_the_data = {"mean", "std", "normalized", "pixel_std"}
     expected = {field.name for field in fields(method) if getattr(method, field.name) is not None} - of_the_data

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from saligraft.config.method_section import MethodSection
-from saligraft.config.saliency_section import Normalization, SaliencySection, own_source
-from saligraft.methods import AttentiveCutMix, Mixup, PuzzleMix, SaliencyGrafting, SaliencyMix
+from saligraft.config.saliency_section import Normalization, SaliencySection
 from saligraft.saliency.bottom_up import FineGrained
 from saligraft.saliency.feature_map import feature_saliency
 from saligraft.saliency.sources import SALIENCY_SOURCES, FeatureMap
@@ -34,12 +33,3 @@ def test_layer_and_options_reach_the_source() -> None:
     assert source.mode == "current"
     images = torch.randn(2, 3, 8, 8)
     assert torch.equal(source(images), feature_saliency(model[:2](images)))
-
-
-def test_the_source_is_that_of_the_methods_authors() -> None:
-    assert own_source([Mixup], named=False) is None
-    assert own_source([Mixup, SaliencyMix], named=False) == "fine-grained"
-    assert own_source([SaliencyMix, AttentiveCutMix, SaliencyGrafting], named=False) == "feature-map"
-    with pytest.raises(ValueError, match=r"saliency.name must be given .* \(input-gradient, feature-map\); valid: "):
-        own_source([PuzzleMix, SaliencyGrafting], named=False)
-    assert own_source([PuzzleMix, SaliencyGrafting], named=True)

@@ -1,4 +1,4 @@
-"""The contract of batch mixers; each one listed in METHODS is held to it."""
+"""The contract of batch mixers; each one in the registry is held to it."""
 
 import dataclasses
 import importlib.util
@@ -13,29 +13,13 @@ from torch import Tensor, nn
 import saligraft as sg
 from saligraft import methods
 from saligraft.grafting import spread
-from saligraft.methods import (
-    FEATURE_MIXERS,
-    IMAGE_TRANSFORMS,
-    METHODS,
-    STEP_STRATEGIES,
-    AttentiveCutMix,
-    BatchMixer,
-    FeatureMixer,
-    ImageTransform,
-    RandomChoice,
-    StepStrategy,
-)
+from saligraft.methods import REGISTRY, AttentiveCutMix, BatchMixer, RandomChoice
+from saligraft.methods.registry import methods_of
 
 K = 5
-KINDS: dict[type, dict[str, Any]] = {
-    BatchMixer: METHODS,
-    ImageTransform: IMAGE_TRANSFORMS,
-    FeatureMixer: FEATURE_MIXERS,
-    StepStrategy: STEP_STRATEGIES,
-}
 # Modules that hold what methods share, or combine methods.
-NOT_METHODS = {"base", "kinds", "compose", "method_choice", "random_choice"}
-# Variants whose behaviour differs in kind; each method's plain form is added from METHODS below.
+NOT_METHODS = {"base", "kinds", "registry", "compose", "choice"}
+# Variants whose behaviour differs in kind; each method's plain form is added below from the registry.
 VARIANTS: dict[str, BatchMixer[Any]] = {
     "mixup per batch": sg.Mixup(per="batch"),
     "cutmix per batch": sg.CutMix(per="batch"),
@@ -47,17 +31,19 @@ VARIANTS: dict[str, BatchMixer[Any]] = {
     "attentive cutmix at the map's own grid": AttentiveCutMix(grid=None, k=3, probability=0.5),
     "choice per batch": RandomChoice([sg.Mixup(), sg.CutMix(), sg.SaliencyGrafting(label_mixing="area")]),
     "choice per sample": RandomChoice([sg.Mixup(), sg.CutMix(), AttentiveCutMix()], per="sample", probability=0.9),
-    "puzzlemix in place": METHODS["puzzlemix"](transport_cost=None, per="sample"),
-    "puzzlemix far and fine": METHODS["puzzlemix"](transport_cost=0.01, transport_grid=8, grids=(3, 4)),
+    "puzzlemix in place": sg.PuzzleMix(transport_cost=None, per="sample"),
+    "puzzlemix far and fine": sg.PuzzleMix(transport_cost=0.01, transport_grid=8, grids=(3, 4)),
 }
-MIXERS = {**{name: method() for name, method in METHODS.items()}, **VARIANTS}
+MIXERS = {**{name: method() for name, method in methods_of(BatchMixer).items()}, **VARIANTS}
 # The solver of PuzzleMix is an extra: the others must be tested without it too.
 needs_scipy = pytest.mark.skipif(importlib.util.find_spec("scipy") is None, reason="needs the extra puzzle")
 
 PARAMS = {name: pytest.param(m, id=name, marks=[needs_scipy] * hasattr(m, "solver")) for name, m in MIXERS.items()}
 mixers = pytest.mark.parametrize("method", PARAMS.values())
 # Variants check their input by the same code: the plain forms suffice, and a choice, which passes on parts of a batch.
-plain_mixers = pytest.mark.parametrize("method", [PARAMS[name] for name in (*METHODS, "choice per sample")])
+plain_mixers = pytest.mark.parametrize(
+    "method", [PARAMS[name] for name in (*methods_of(BatchMixer), "choice per sample")]
+)
 
 
 def make_labels(kind: str, batch: int, stream: torch.Generator) -> Tensor:
@@ -80,12 +66,9 @@ def calibrated(method: BatchMixer[Any]) -> bool:
     return getattr(method, "label_mixing", "area") == "saliency"
 
 
-def test_every_file_of_the_folder_is_listed_in_one_kind() -> None:
+def test_every_file_of_the_folder_is_in_the_registry() -> None:
     files = {module.name for module in pkgutil.iter_modules(methods.__path__)} - NOT_METHODS
-    listed = [name.replace("-", "_") for members in KINDS.values() for name in members]
-    assert sorted(listed) == sorted(files)
-    for kind, members in KINDS.items():
-        assert all(issubclass(method, kind) for method in members.values())
+    assert sorted(name.replace("-", "_") for name in REGISTRY) == sorted(files)
 
 
 @mixers

@@ -87,10 +87,6 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]] = 
         lambda x, y, s, j, p: sg.graft_salient_regions(x, y, s, partner=j, chosen=p),
         lambda grid: (IMAGES, LABELS, maps(grid), PARTNER, mask(grid)),
     ),
-    "graft_regions": (
-        lambda x, y, s, j, m: sg.graft_regions(x, y, s, partner=j, mask=m),
-        lambda grid: (IMAGES, ROWS, maps(grid), PARTNER, mask(grid)),
-    ),
     "mixup": (
         lambda x, y, j, w: sg.mixup(x, y, partner=j, source_weight=w),
         lambda _: (IMAGES, LABELS, PARTNER, WEIGHT),

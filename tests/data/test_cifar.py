@@ -12,8 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from saligraft.data import cifar, load, safe_pickle
-from saligraft.data.cifar import cifar10, cifar100
+from saligraft.data import cifar, load, restricted_unpickler
+from saligraft.data.cifar import (
+    CIFAR10_CLASSES,
+    CIFAR100_COARSE_CLASSES,
+    CIFAR100_FINE_CLASSES,
+    cifar10,
+    cifar100,
+)
 
 COUNT = 20
 SOURCES = {"cifar100": "CIFAR100", "cifar10": "CIFAR10"}
@@ -44,7 +50,7 @@ class Files:
     def __init__(self, root: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.name = root, name
         source = getattr(cifar, SOURCES[name])
-        self.pickles, self.binaries = (self._write(form) for form in source.forms)
+        self.pickles, self.binaries = (self._write(form) for form in (source.pickles, source.binaries))
         changed = dataclasses.replace(source, pickles=self.pickles, binaries=self.binaries)
         monkeypatch.setattr(cifar, SOURCES[name], changed)
 
@@ -97,9 +103,17 @@ def check(name: str, split: str, root: Path) -> None:
     assert data.num_classes == int(name.removeprefix("cifar"))
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-@pytest.mark.parametrize("form", ["pickles", "binaries"])
-@pytest.mark.parametrize("place", ["folder", "parent", "archive"])
+@pytest.mark.parametrize(
+    ("split", "form", "place"),  # pairwise
+    [
+        ("train", "pickles", "folder"),
+        ("test", "binaries", "folder"),
+        ("test", "pickles", "parent"),
+        ("train", "binaries", "parent"),
+        ("train", "pickles", "archive"),
+        ("test", "binaries", "archive"),
+    ],
+)
 def test_reads_every_form_from_every_place(
     files: Files, split: str, form: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +126,7 @@ def test_reads_every_form_from_every_place(
 
 def test_a_cached_set_is_the_same_and_is_not_read_again(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     check(files.name, "train", files.root)
-    monkeypatch.setattr(safe_pickle, "loads", None)
+    monkeypatch.setattr(restricted_unpickler, "loads", None)
     check(files.name, "train", files.root)
 
 
@@ -148,7 +162,9 @@ def test_a_file_of_another_checksum_is_refused_before_it_is_unpickled(
     if place == "archive":
         files.pack(files.pickles, monkeypatch)
         files.keep()
-    monkeypatch.setattr(safe_pickle, "loads", lambda _: pytest.fail("unpickled before the checksum was checked"))
+    monkeypatch.setattr(
+        restricted_unpickler, "loads", lambda _: pytest.fail("unpickled before the checksum was checked")
+    )
     with pytest.raises(ValueError, match=rf"{victim.name} is damaged or not the official file: its md5 is .*, not "):
         load(files.name, split="test", root=files.root)
     assert not (tmp_path / "touched").exists()
@@ -216,3 +232,9 @@ def test_an_archive_without_the_file_is_named(files: Files, monkeypatch: pytest.
 def test_unknown_options_list_the_valid_ones(option: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         cifar100(**{option: "x"})
+
+
+def test_names_are_as_many_as_the_set_says_and_sorted_as_published() -> None:
+    for names, count in ((CIFAR10_CLASSES, 10), (CIFAR100_FINE_CLASSES, 100), (CIFAR100_COARSE_CLASSES, 20)):
+        assert len(names) == count
+        assert list(names) == sorted(set(names))

@@ -63,7 +63,7 @@ def test_a_split_of_the_users_own_is_kept(tmp_path: Path, held_out: str) -> None
     train, test = both(tmp_path, size=(8, 12), mean=(0.1, 0.2, 0.3))
     assert (len(train), len(test)) == (5, 4)
     assert test.labels.tolist() == [1] * 4
-    assert test.path(0) == tmp_path / held_out / "b" / "b 0.PNG"
+    assert test.folder / test.files[0] == tmp_path / held_out / "b" / "b 0.PNG"
     assert test.image_shape == (3, 8, 12)
     assert test.mean == (0.1, 0.2, 0.3)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from saligraft.data import Batch, StreamedData, StreamingLoader, make_data_loader
-from saligraft.draws import key
+from saligraft.data.keyed_draws import key
 
 MEAN, STD = (0.4, 0.5), (0.2, 0.25)
 

@@ -68,6 +68,7 @@ def test_training_images_labels_boxes_and_names(root: Path) -> None:
 
 def test_the_test_split_is_the_official_validation(root: Path) -> None:
     data = load("tiny-imagenet", split="test", root=root)
+    assert data.digest() == load("tiny-imagenet", split="val", root=root).digest()
     assert data.labels.tolist() == [0, 2, 1, 0]
     assert data.boxes is not None
     assert data.boxes.tolist() == [[1, 2, 4, index + 5] for index in range(4)]
@@ -162,5 +163,5 @@ def test_a_missing_root_says_what_to_put_there(tmp_path: Path) -> None:
 
 
 def test_unknown_splits_list_the_valid_ones(root: Path) -> None:
-    with pytest.raises(ValueError, match="split must be one of 'train', 'test'; got 'val'"):
-        tiny_imagenet(split="val", root=root)
+    with pytest.raises(ValueError, match="split must be one of 'train', 'val', 'test'; got 'valid'"):
+        tiny_imagenet(split="valid", root=root)

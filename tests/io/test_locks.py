@@ -1,25 +1,34 @@
-"""A lock keeps processes apart, and a dead one holds none."""
+"""A lock keeps processes apart, and none outlives its holder."""
 
+import errno
+import fcntl
 import multiprocessing
 import os
+import signal
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from saligraft.io.locks import locked
+from saligraft.io import locks
+from saligraft.io.locks import RunLock, locked
+
+HOLD = "import sys, time; from pathlib import Path; from saligraft.io.locks import RunLock; "
+HOLD += "lock = RunLock(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
 
 
 def _work(path: Path, log: Path, number: int) -> None:
-    with path.open("ab") as file, locked(file) as alone, log.open("a") as entries:
-        entries.write(f"{number} {alone}\n")
+    with locked(path) as held, log.open("a") as entries:
+        entries.write(f"{number} {held}\n")
         entries.flush()
         time.sleep(0.05)
-        entries.write(f"{number} {alone}\n")
+        entries.write(f"{number} {held}\n")
         if number == 0:
             entries.flush()
-            os._exit(9)  # dies with the lock in its hands
+            os._exit(9)  # dies while it holds the lock
 
 
 def test_one_at_a_time_also_after_a_death(tmp_path: Path) -> None:
@@ -35,7 +44,109 @@ def test_one_at_a_time_also_after_a_death(tmp_path: Path) -> None:
     assert all(line.endswith("True") for line in lines)
 
 
-def test_where_there_are_no_locks_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    with (tmp_path / "lock").open("ab") as file, locked(file) as alone:
-        assert not alone
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOLCK, errno.ENOSYS])
+def test_a_file_system_without_locks_is_tolerated(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with locked(tmp_path / "lock") as held:
+        assert not held
+    run = tmp_path / "run"
+    with RunLock(run):
+        assert (run / ".lock").read_text().strip() == str(os.getpid())
+    assert not run.exists()
+    run.mkdir()
+    (run / ".lock").write_text("mine")
+    with pytest.raises(ValueError, match="got another file"):
+        RunLock(run)
+    assert (run / ".lock").read_text() == "mine"
+
+
+def test_another_error_of_the_lock_file_is_raised(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"), locked(tmp_path / "file" / "lock"):
+        pass
+
+
+def test_a_second_lock_is_refused_until_the_first_is_released(tmp_path: Path) -> None:
+    with RunLock(tmp_path), pytest.raises(ValueError, match=rf"is in use by another run \(process {os.getpid()}\)"):
+        RunLock(tmp_path)
+    RunLock(tmp_path).release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_created_for_a_lock_alone_are_removed(tmp_path: Path) -> None:
+    RunLock(tmp_path / "a" / "b").release()
+    assert list(tmp_path.iterdir()) == []
+    lock = RunLock(tmp_path / "a" / "b")
+    (tmp_path / "a" / "b" / "result.json").touch()
+    lock.release()
+    assert (tmp_path / "a" / "b" / "result.json").exists()
+
+
+def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(ValueError, match=rf"\(process {holder.pid}\)"):
+            RunLock(tmp_path)
+        holder.send_signal(signal.SIGKILL)
+    RunLock(tmp_path).release()
+
+
+def test_a_worker_that_outlives_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
+    """Loader workers are forked while the lock is held, and take seconds to notice that their parent is gone."""
+    fork = HOLD.replace("print(", "import os; worker = os.fork(); worker or time.sleep(60); print(worker, ")
+    with subprocess.Popen([sys.executable, "-c", fork, str(tmp_path)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        worker = int(holder.stdout.readline().split()[0])
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        try:
+            RunLock(tmp_path).release()
+        finally:
+            os.kill(worker, signal.SIGKILL)
+
+
+def test_a_worker_that_ends_leaves_its_parents_lock(tmp_path: Path) -> None:
+    with RunLock(tmp_path):
+        worker = multiprocessing.get_context("fork").Process(target=sys.exit)
+        worker.start()
+        worker.join(60)
+        assert worker.exitcode == 0
+        code = HOLD.replace("time.sleep(60)", "")
+        second = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+        )
+        assert f"(process {os.getpid()})" in second.stderr
+
+
+def link(path: Path) -> None:
+    path.with_name("mine").write_text("mine")
+    path.symlink_to(path.with_name("mine"))
+
+
+@pytest.mark.parametrize(
+    "place", [link, Path.mkdir, os.mkfifo, lambda path: path.write_text("mine"), lambda path: path.write_text("1" * 30)]
+)
+def test_what_is_no_lock_is_refused_and_left_alone(place: Callable[[Path], object], tmp_path: Path) -> None:
+    """Through a link, a file elsewhere would be overwritten with a process id."""
+    place(tmp_path / ".lock")
+    before = {path.name: path.lstat() for path in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match=r"\.lock must be the lock of a run, got (a link or no|another) file"):
+        RunLock(tmp_path)
+    assert {path.name: path.lstat() for path in tmp_path.iterdir()} == before
+
+
+def test_a_full_disk_names_the_lock_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    for name in ("write", "open"):
+        with monkeypatch.context() as patched:
+            patched.setattr(locks.os, name, full)
+            with pytest.raises(OSError, match=r"a/b/\.lock could not be written: No space left on device$"):
+                RunLock(tmp_path / "a" / "b")
+        assert list(tmp_path.iterdir()) == []
+    RunLock(tmp_path / "a" / "b").release()

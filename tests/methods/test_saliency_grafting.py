@@ -124,16 +124,26 @@ def test_refuses_missing_saliency_a_grid_finer_than_the_image_and_wrong_draws() 
     for chosen in (None, saliency.to("meta") > 0):
         with pytest.raises((TypeError, ValueError), match="chosen must be"):
             sg.graft_salient_regions(images, labels, saliency, partner=torch.arange(6), chosen=chosen)
+    chosen = saliency > 0.5
     with pytest.raises(TypeError, match=r"partner must hold indices as torch\.int64, got torch\.float32"):
-        sg.graft_regions(images, labels, saliency, partner=torch.zeros(6), mask=saliency > 0.5)
+        sg.graft_salient_regions(images, labels, saliency, partner=torch.zeros(6), chosen=chosen)
     with pytest.raises(ValueError, match=r"partner must lie in \[0, 6\), got -1 to 4"):
-        sg.graft_regions(images, labels, saliency, partner=torch.arange(6) - 1, mask=saliency > 0.5)
-    with pytest.raises(ValueError, match=r"mask must be bool of shape \(6, 8, 8\), got torch\.bool \(6, 4, 4\)"):
-        sg.graft_regions(
-            images, labels, saliency, partner=torch.arange(6), mask=saliency[:, :4, :4] > 0.5, label_mixing="area"
-        )
+        sg.graft_salient_regions(images, labels, saliency, partner=torch.arange(6) - 1, chosen=chosen)
+    with pytest.raises(ValueError, match=r"chosen must be bool of shape \(6, 8, 8\), got torch\.bool \(6, 4, 4\)"):
+        sg.graft_salient_regions(images, labels, saliency, partner=torch.arange(6), chosen=chosen[:, :4, :4])
     with pytest.raises(ValueError, match="partner must have one entry per image: expected 6, got 5"):
-        sg.graft_regions(images, labels, saliency, partner=torch.arange(5), mask=saliency > 0.5)
+        sg.graft_salient_regions(images, labels, saliency, partner=torch.arange(5), chosen=chosen)
+
+
+def test_the_pure_function_refuses_bad_options() -> None:
+    images, labels, saliency = batch()
+    draws = {"partner": torch.arange(6), "chosen": saliency > 0.5}
+    for option, message in (("temperature", "> 0"), ("threshold", ">= 0"), ("norm", "> 0")):
+        with pytest.raises(ValueError, match=f"{option} must be .*{message}, got -1"):
+            sg.graft_salient_regions(images, labels, saliency, **draws, **{option: -1})
+    for option in ("normalize", "label_mixing"):
+        with pytest.raises(ValueError, match=f"{option} must be one of"):
+            sg.graft_salient_regions(images, labels, saliency, **draws, **{option: "l7"})
 
 
 def test_is_frozen_and_hashable() -> None:

@@ -10,8 +10,7 @@ import torch
 from PIL import Image
 from tests.reports.pages import Page, assert_self_contained
 
-from saligraft.config.method_section import METHOD_NAMES
-from saligraft.methods import METHODS
+from saligraft.methods import REGISTRY, BatchMixer, methods_of
 from saligraft.reports import run_report
 from saligraft.reports.run_report import ROWS, method_title, run_pictures, write_run_page
 from saligraft.training import Result, SilentReporter, make_recipe, train
@@ -66,7 +65,7 @@ def test_the_page_shows_result_curve_pairs_and_recipe(finished: Result) -> None:
     assert "images/s" not in page_of(finished.folder).text
 
 
-@pytest.mark.parametrize("method", [*({"name": name} for name in (*METHODS, "cutout+mixup")), CHOICE])
+@pytest.mark.parametrize("method", [*({"name": name} for name in (*methods_of(BatchMixer), "cutout+mixup")), CHOICE])
 def test_methods_that_mix_show_pairs(method: dict[str, Any]) -> None:
     result = untrained(method=method)
     before = {name: value.clone() for name, value in result.network.state_dict().items()}
@@ -78,7 +77,7 @@ def test_methods_that_mix_show_pairs(method: dict[str, Any]) -> None:
     assert shown["network_maps"] == (uses_saliency and method["name"] != "saliencymix")
 
 
-@pytest.mark.parametrize("name", [name for name in METHOD_NAMES if name not in METHODS])
+@pytest.mark.parametrize("name", ["none", *(name for name in REGISTRY if name not in methods_of(BatchMixer))])
 def test_other_methods_show_the_data(name: str) -> None:
     shown = run_pictures(untrained(method={"name": name}))
     assert len(shown["strips"]) == 10
@@ -143,4 +142,4 @@ def test_nothing_is_written_without_a_folder_or_by_other_processes(
 def test_methods_have_readable_titles() -> None:
     assert method_title("none") == "Plain training"
     assert method_title("saliency-grafting") == "Saliency Grafting"
-    assert not [title for title in map(method_title, METHODS) if "-" in title or title.islower()]
+    assert not [title for title in map(method_title, REGISTRY) if "-" in title or title.islower()]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.data.speech_commands.made import write_set
+from tests.data.speech_commands.small_set import write_set
 
 from saligraft.data import cifar
 
@@ -30,7 +30,7 @@ def write_small_sets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
     return roots
 
 
-def _cifar100(root: Path) -> cifar.Source:
+def _cifar100(root: Path) -> cifar.CifarFiles:
     """Two pictures of each class in each split; the source that knows these files."""
     root.mkdir()
     files = {}
@@ -40,8 +40,9 @@ def _cifar100(root: Path) -> cifar.Source:
         content = pickle.dumps({b"data": pixels, **labels}, protocol=3)
         (root / split).write_bytes(content)
         files[split] = {split: hashlib.md5(content).hexdigest()}
-    pickles, binaries = (dataclasses.replace(form, files=files) for form in cifar.CIFAR100.forms)
-    return dataclasses.replace(cifar.CIFAR100, pickles=pickles, binaries=binaries)
+    source = cifar.CIFAR100
+    pickles, binaries = (dataclasses.replace(form, files=files) for form in (source.pickles, source.binaries))
+    return dataclasses.replace(source, pickles=pickles, binaries=binaries)
 
 
 def _picture(path: Path, side: int) -> str:

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from saligraft.config.method_section import METHOD_NAMES
 from saligraft.data import InMemoryLoader, load
-from saligraft.methods import FEATURE_MIXERS, STEP_STRATEGIES
+from saligraft.methods import FeatureMixer, StepStrategy
+from saligraft.methods.registry import methods_of
 from saligraft.saliency.bottom_up import FineGrained
 from saligraft.step import GraftingStep, MixingStep
-from saligraft.strategies import FeatureMixingStep, ViewsStep
+from saligraft.steps import FeatureMixingStep, ViewsStep
 from saligraft.training import Recipe, SilentReporter, make_recipe, setup, train
 from saligraft.training.accelerator import make_accelerator
 from saligraft.training.setup import (
@@ -92,7 +93,8 @@ def test_methods_get_the_step_they_need(name: str, tiny_table: dict[str, Any], g
     step = make_step(recipe, model, data, generator, warmup_steps=5)
     last = name.rpartition("+")[2]
     expected = GraftingStep if last == "saliency-grafting" else MixingStep
-    expected = FeatureMixingStep if last in FEATURE_MIXERS else ViewsStep if last in STEP_STRATEGIES else expected
+    for kind, own_step in ((FeatureMixer, FeatureMixingStep), (StepStrategy, ViewsStep)):
+        expected = own_step if last in methods_of(kind) else expected
     assert type(step) is expected
     assert step.model is model
     assert step.warmup_steps == 5

@@ -1,9 +1,7 @@
 """`saligraft list`: the available choices."""
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,8 +10,6 @@ from saligraft.checks import one_of
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from saligraft.training.method_cost import Costs
 
 
 def list_choices(
@@ -28,9 +24,6 @@ def list_choices(
     measure: Annotated[
         bool, typer.Option("--measure", help="Measure the cost of the methods on this machine, in under half a minute.")
     ] = False,
-    save: Annotated[
-        Path | None, typer.Option("--save", metavar="FILE", help="Write the costs as JSON.", show_default="no")
-    ] = None,
 ) -> None:
     """List the available methods, saliency sources, networks, data sets, recipes, schedules and settings.
 
@@ -40,7 +33,7 @@ def list_choices(
 
     [bold]saligraft list networks[/bold]   one topic alone
 
-    [bold]saligraft list methods --measure[/bold]   the methods, with what each costs on this machine
+    [bold]saligraft list methods --measure[/bold]   the methods, with the cost of each on this machine
 
     [bold]saligraft list settings[/bold]   what --set can change, with each setting's default and meaning
     """
@@ -49,10 +42,10 @@ def list_choices(
     if topic is not None:
         one_of("topic", topic, TOPICS)
     console = Console()
-    if measure or save:
-        if topic != "methods" or not measure:
-            raise ValueError("--measure goes with `list methods`, and --save with --measure")
-        console.print(_measured_methods(save))
+    if measure:
+        if topic != "methods":
+            raise ValueError("--measure goes with `list methods`")
+        console.print(_methods(measure=True))
         return
     chosen = [topic] if topic else [name for name in TOPICS if name != "settings"]
     for place, name in enumerate(chosen):
@@ -61,58 +54,44 @@ def list_choices(
         console.print(TOPICS[name]())
 
 
-def _methods() -> "Table":
-    from saligraft.training.method_cost import load_costs
-
-    return _methods_table(load_costs())
-
-
-def _measured_methods(save: Path | None) -> "Table":
-    from saligraft.training.method_cost import measure_costs, save_costs
-
-    costs = measure_costs()
-    if save is not None:
-        save_costs(costs, save)
-    return _methods_table(costs)
-
-
-def _methods_table(costs: "Costs") -> "Table":
+def _methods(measure: bool = False) -> "Table":
     """All methods, kind by kind, then the two ways to join them."""
-    from saligraft.config.method_section import AND, KINDS, NO_METHOD, RANDOM_CHOICE, MethodSection
-    from saligraft.methods import Compose, RandomChoice
-    from saligraft.training.method_cost import describe, passes
+    from statistics import median
 
-    table = _table("Methods", "name", "passes per step", "cost against plain (measured)", "what it does")
-    for column, width in zip(table.columns[1:3], (8, 12), strict=True):
-        column.justify = "right"
-        column.max_width = width
+    from saligraft.cli import measure as timing
+    from saligraft.config.method_section import AND, NONE, RANDOM_CHOICE
+    from saligraft.methods import REGISTRY, Compose, RandomChoice
+    from saligraft.methods.registry import KINDS
 
-    def row(name: str, meaning: str) -> None:
-        cost = f"{costs.ratios[name].median:.2f}×" if name in costs.ratios else "not measured"
-        table.add_row(name, "{} + {}".format(*passes(MethodSection(name=name))), cost, meaning)
+    table = _table("Methods", "name", "passes per step", *["cost against plain"] * measure, "what it does")
+    times = timing.measure_costs() if measure else {}
 
-    row(NO_METHOD, "Plain training: crop and flip only.")
-    for kind, methods in KINDS.items():
+    def row(name: str, passes: str, meaning: str) -> None:
+        ratios = [own / plain for own, plain in zip(times.get(name, ()), times.get(NONE, ()), strict=False)]
+        table.add_row(name, passes, *[f"{median(ratios):.2f}×" if ratios else ""] * measure, meaning)
+
+    row(NONE, "1 + 1", "Plain training: crop and flip only.")
+    for kind in KINDS:
         table.add_section()
         table.add_row(f"[dim]{kind}[/]")
-        for name, method in methods.items():
-            row(name, _purpose(method))
+        for name, entry in REGISTRY.items():
+            if entry.kind == kind:
+                row(name, "{} + {}".format(*entry.passes), entry.purpose)
     table.add_section()
     table.add_row("[dim]several at once[/]")
-    table.add_row(f"cutout{AND}mixup", "as mixup", "", f"{_first_sentence(Compose).partition(':')[0]}.")
-    table.add_row(RANDOM_CHOICE, "as drawn", "", f"{_first_sentence(RandomChoice).partition(':')[0]}.")
+    row(f"cutout{AND}mixup", "as mixup", f"{_first_sentence(Compose)}")
+    row(RANDOM_CHOICE, "as drawn", f"{_first_sentence(RandomChoice)}")
     table.caption = (
         "Passes: forward + backward of one step over a batch, those for saliency included; fine-grained saliency needs "
-        f"none, AugMix shows three views at once. Cost: {describe(costs.facts)}"
+        "none, AugMix shows three views at once. `saligraft list methods --measure` times them."
     )
+    if measure:
+        table.caption = (
+            f"Cost: median CPU time of {len(times[NONE])} interleaved steps on one thread, {timing.NETWORK}, batch "
+            f"{timing.BATCH_SIZE}, {timing.SIZE} px; a plain step took {1000 * median(times[NONE]):.0f} ms."
+        )
     table.caption_justify = "left"
     return table
-
-
-def _purpose(method: type) -> str:
-    """What the method's module says it does, in the words after its name."""
-    line = (sys.modules[method.__module__].__doc__ or "").partition("\n")[0].partition(": ")[2]
-    return line[:1].upper() + line[1:]
 
 
 def _saliency() -> "Table":

@@ -112,19 +112,18 @@ def build_method(name: str, grid: int | None, temperature: float | None) -> "Mix
     from dataclasses import fields
 
     from saligraft.checks import one_of
-    from saligraft.methods import METHODS
+    from saligraft.methods import BatchMixer
+    from saligraft.methods.registry import methods_of
 
-    one_of("method", name, tuple(METHODS))
-    known = {field.name for field in fields(METHODS[name])}
-    options: dict[str, Any] = {}
-    for flag, value, option in (("--grid", grid, "grids"), ("--temperature", temperature, "temperature")):
-        if value is None:
-            continue
-        if option not in known:
-            raise ValueError(f"{flag} must be left out for method {name}, which has no {option}")
-        options[option] = (value,) if option == "grids" else value
-    build: Any = METHODS[name]
-    mixer: Mixer = build(**options)
+    mixers = methods_of(BatchMixer)
+    one_of("method", name, tuple(mixers))
+    options: dict[str, Any] = {} if grid is None else {"grids": (grid,)}
+    if temperature is not None:
+        options["temperature"] = temperature
+    for option in options.keys() - {field.name for field in fields(mixers[name])}:
+        flag = "--grid" if option == "grids" else "--temperature"
+        raise ValueError(f"{flag} must be left out for method {name}, which has no {option}")
+    mixer: Mixer = mixers[name](**options)
     return mixer
 
 

@@ -27,44 +27,21 @@ from types import NoneType
 from typing import Annotated, Any, Self, get_args, get_type_hints
 
 from pydantic import Field, field_validator, model_validator
-from torch import nn
 
 from saligraft.config.saliency_section import Normalization as Normalization
 from saligraft.config.saliency_section import SaliencySection as SaliencySection
-from saligraft.config.saliency_section import own_source
 from saligraft.config.sections import RecipeSection, complete_options
-from saligraft.methods import (
-    FEATURE_MIXERS,
-    IMAGE_TRANSFORMS,
-    METHODS,
-    STEP_STRATEGIES,
-    BatchMixer,
-    Compose,
-    ImageTransform,
-    MethodChoice,
-    PuzzleMix,
-    RandomChoice,
-)
-from saligraft.step import TrainingStep
-from saligraft.strategies import Method, training_step
+from saligraft.methods import REGISTRY, BatchMixer, Compose, ImageTransform, MethodChoice, RandomChoice
+from saligraft.methods.base import Applied, saliency_sources
+from saligraft.methods.kinds import Method
+from saligraft.saliency.sources import SALIENCY_SOURCES
+from saligraft.steps import resolve_step
 
-NO_METHOD = "none"
+NONE = "none"  # TOML has no null: plain training as a method, None as an option that has another default
 RANDOM_CHOICE = "random-choice"
 AND = "+"  # between the parts of a composition
-NOTHING = "none"  # TOML has no null: this is None, where a method's field may be None but is not by default
-KINDS: dict[str, Mapping[str, type[Any]]] = {
-    "batch mixers": METHODS,
-    "image transforms": IMAGE_TRANSFORMS,
-    "feature mixers": FEATURE_MIXERS,
-    "step strategies": STEP_STRATEGIES,
-}
-BY_NAME: dict[str, type[Any]] = {name: method for kind in KINDS.values() for name, method in kind.items()}
-METHOD_NAMES = (NO_METHOD, *BY_NAME)
-# What the data decides and no recipe says: the loader normalises, and AugMix must undo just that.
-OF_THE_DATA = {"augmix": ("mean", "std", "normalized")}
-# What the data decides unless a recipe says otherwise.
-UNLESS_SET = dict.fromkeys(("puzzlemix", "saliencymix"), ("pixel_mean", "pixel_std"))
-ANY_DATA = Normalization((0.5,) * 3, (0.5,) * 3)  # for checks before the data is there
+METHOD_NAMES = (NONE, *REGISTRY)
+ANY_DATA = Normalization((0.5,) * 3, (0.5,) * 3)  # for validation before the data is loaded
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
@@ -72,7 +49,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 class MethodSection(RecipeSection):
     """[method]: how training images are mixed or changed."""
 
-    name: str = NO_METHOD
+    name: str = NONE
     """A method of `saligraft list methods`, several in order, "random-choice", or "none" for plain training."""
     choices: dict[str, Share] = Field(default_factory=dict)
     """Of random-choice: the methods to choose from, and the probability of each; together 1."""
@@ -99,40 +76,44 @@ class MethodSection(RecipeSection):
         else:
             _complete_method(self.name, self.options)
         try:
-            self._checked_step()  # what no step can train is refused now
-        except TypeError as error:  # pydantic takes only a ValueError for the user's mistake
+            methods = self.build(ANY_DATA)
+            resolve_step(methods)  # what no step can train is refused now
+        except TypeError as error:  # pydantic accepts only a ValueError as the user's mistake
             raise ValueError(str(error)) from error
-        self._complete_saliency()
+        self._complete_saliency(methods)
         return self
 
-    def _complete_saliency(self) -> None:
-        given = self.saliency
-        own = own_source([BY_NAME[name] for name in self.parts], named=given.name is not None)
-        if own is None and given != SaliencySection():
-            raise ValueError(f"saliency must be left out for method {self.name}, which looks at none")
-        if own is not None:
-            complete = given.complete(own, in_training_pass=self.with_originals)
-            object.__setattr__(self, "saliency", complete)  # frozen for others
+    def _complete_saliency(self, methods: Sequence[Applied]) -> None:
+        sources = saliency_sources(methods)
+        if not sources:
+            if self.saliency != SaliencySection():
+                raise ValueError(f"saliency must be left out for method {self.name}, which looks at none")
+            return
+        if len(sources) > 1 and self.saliency.name is None:
+            names, valid = ", ".join(sources), ", ".join(SALIENCY_SOURCES)
+            raise ValueError(
+                f"saliency.name must be given for methods whose own sources differ ({names}); valid: {valid}"
+            )
+        complete = self.saliency.complete(sources[0], in_training_pass=self.with_originals)
+        object.__setattr__(self, "saliency", complete)  # frozen for others
 
     @property
     def parts(self) -> tuple[str, ...]:
         """The names of all methods that take part."""
         names = self.choices if self.name == RANDOM_CHOICE else [self.name]
-        return tuple(part for name in names for part in name.split(AND) if part != NO_METHOD)
+        return tuple(part for name in names for part in name.split(AND) if part != NONE)
 
     @property
     def with_originals(self) -> bool:
         """True where the originals are trained on too, beside one or more copies of mixed images."""
-        return self._checked_step().with_originals
-
-    def _checked_step(self) -> TrainingStep:
-        """The step of these methods, before data, network and source are there."""
-        looks = any(getattr(BY_NAME[name], "needs_saliency", False) for name in self.parts)
-        any_source = {"saliency_source": "input-gradient"} if looks else {}
-        return training_step(nn.Identity(), self.build(ANY_DATA), **any_source)
+        return any(REGISTRY[name].with_originals for name in self.parts)
 
     def build(self, data: Normalization | None = None) -> Sequence[Method | MethodChoice]:
-        """The methods in order, for `training_step`; none for plain training. `data` says what the loader did."""
+        """The methods in order, for `training_step`; none for plain training.
+
+        Args:
+            data: How the loader normalises images; None for the methods' own defaults.
+        """
         if self.name == RANDOM_CHOICE:
             own = {name: value for name, value in self.options.items() if name not in self.choices}
             members = [_built(name, self.options[name], data) for name in self.choices]
@@ -153,7 +134,7 @@ def _complete_method(name: str, options: dict[str, Any]) -> None:
     """Write out every option of one method, or of each part of a composition under its name."""
     parts = name.split(AND)
     for part in parts:
-        if part not in (BY_NAME if len(parts) > 1 else METHOD_NAMES):
+        if part not in (REGISTRY if len(parts) > 1 else METHOD_NAMES):
             valid = ", ".join((*METHOD_NAMES, RANDOM_CHOICE))
             raise ValueError(f"unknown method {part!r}; valid: {valid}")
     if len(parts) == 1:
@@ -167,22 +148,26 @@ def _complete_method(name: str, options: dict[str, Any]) -> None:
 
 
 def _complete_fields(name: str, options: dict[str, Any]) -> None:
-    method = BY_NAME.get(name)
-    defaults = {} if method is None else _defaults(method)
-    known = {field: value for field, value in defaults.items() if field not in OF_THE_DATA.get(name, ())}
-    for field in UNLESS_SET.get(name, ()):
-        known[field] = ...  # left out unless given
+    if name == NONE:
+        complete_options(options, {}, f"method {name}")
+        return
+    method = REGISTRY[name].method
+    known = _defaults(method)
+    for field in method.data_options(*ANY_DATA):
+        if method.data_decides:
+            del known[field]
+        else:
+            known[field] = ...  # left out unless given
     complete_options(options, known, f"method {name}")
-    may_be_none = set() if method is None else _may_be_none(method)
-    for field in may_be_none & options.keys():
-        if options[field] in (None, NOTHING):
-            options[field] = NOTHING
+    for field in _may_be_none(method) & options.keys():
+        if options[field] in (None, NONE):
+            options[field] = NONE
             if known[field] is None:
                 del options[field]
 
 
 def _table(options: dict[str, Any], name: str) -> dict[str, Any]:
-    """The table of one method's options, a copy of its own; anything else in its place is refused."""
+    """The table of one method's options, as a copy; anything else in its place is refused."""
     if not isinstance(options[name], Mapping):
         raise ValueError(f"options.{name} must be a table of options, got {options[name]!r}")
     options[name] = dict(options[name])
@@ -194,38 +179,23 @@ def _built(name: str, options: Mapping[str, Any], data: Normalization | None) ->
     parts = name.split(AND)
     if len(parts) > 1:
         return [method for part in parts for method in _built(part, options[part], data)]
-    if name == NO_METHOD:
+    if name == NONE:
         return []
-    method = BY_NAME[name]
+    method = REGISTRY[name].method
     may_be_none = _may_be_none(method)
-    given = {f: None if value == NOTHING and f in may_be_none else value for f, value in options.items()}
-    return [method(**{**_from_data(name, data), **given})]
-
-
-def _from_data(name: str, data: Normalization | None) -> dict[str, Any]:
-    if data is None:
-        return {}
-    if name == "augmix":
-        return {**data._asdict(), "normalized": True}
-    return {"pixel_mean": data.mean, "pixel_std": data.std} if name in UNLESS_SET else {}
+    given = {f: None if value == NONE and f in may_be_none else value for f, value in options.items()}
+    return [method(**{**({} if data is None else method.data_options(*data)), **given})]
 
 
 def _choice(members: Sequence[Sequence[Method]], **options: Any) -> RandomChoice | MethodChoice:
-    """A batch mixer where all members are such and image transforms; else a choice of whole steps."""
-    mixers = [_as_mixer(methods) for methods in members if methods]
-    if not all(mixers):
-        return MethodChoice(members, **options)
-    left = iter(mixers)
-    return RandomChoice([next(left) if methods else None for methods in members], **options)
-
-
-def _as_mixer(methods: Sequence[Method]) -> BatchMixer[Any] | None:
-    """Methods that follow on each other as one batch mixer; None where only a step of their own can train them."""
-    parts = [method for method in methods if isinstance(method, BatchMixer | ImageTransform)]
-    with_noise = any(isinstance(part, PuzzleMix) and part.adversarial_probability for part in parts)
-    if len(parts) < len(methods) or with_noise:
-        return None
-    return parts[0] if isinstance(parts[0], BatchMixer) else Compose(parts)
+    """A batch mixer where all members are such and image transforms; else a choice of steps."""
+    mixers: list[Any] = []
+    for member in members:
+        parts = [part for part in member if isinstance(part, BatchMixer | ImageTransform) and not part.makes_noise]
+        if len(parts) < len(member):
+            return MethodChoice(members, **options)
+        mixers.append(Compose(parts) if len(parts) > 1 else parts[0] if parts else None)
+    return RandomChoice(mixers, **options)
 
 
 def _defaults(method: type[Any]) -> dict[str, Any]:

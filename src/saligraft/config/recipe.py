@@ -17,7 +17,8 @@ from saligraft.config.schedule import (
 )
 from saligraft.config.sections import DataSection, NetworkSection, OptimizerSection, RecipeSection, Seed
 from saligraft.config.training_section import TrainingSection
-from saligraft.methods import FEATURE_MIXERS
+from saligraft.methods import FeatureMixer
+from saligraft.methods.registry import methods_of
 
 
 class Recipe(RecipeSection):
@@ -61,7 +62,7 @@ class Recipe(RecipeSection):
             raise ValueError(
                 f"training.warmup_epochs must be <= training.epochs ({training.epochs}), got {training.warmup_epochs}"
             )
-        hooked = [name for name in self.method.parts if name in FEATURE_MIXERS]
+        hooked = [name for name in self.method.parts if name in methods_of(FeatureMixer)]
         if training.compile and hooked:
             raise ValueError(
                 f"training.compile must be false for method {hooked[0]!r}, which mixes between layers by hooks that "

@@ -1,7 +1,7 @@
 """[method.saliency] of a recipe: where the maps come from, for methods that look at them."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 from pydantic import Field
@@ -13,7 +13,12 @@ from saligraft.saliency.sources import SALIENCY_SOURCES, saliency_source
 
 
 class Normalization(NamedTuple):
-    """What the loader normalises images by; of values in [0, 1], one entry per channel."""
+    """What the loader normalises images by, for pixels in [0, 1].
+
+    Args:
+        mean: Of each channel.
+        std: Of each channel.
+    """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -30,7 +35,12 @@ class SaliencySection(RecipeSection):
     """Options of the source, such as of and over; what is not given gets its default, mean and std are the data's."""
 
     def complete(self, own: str, *, in_training_pass: bool) -> Self:
-        """With its name, by default the method's own, and all options that have a meaning written out."""
+        """With its name and all options that it uses written out.
+
+        Args:
+            own: The source that the method's authors use, the default.
+            in_training_pass: Whether the map comes from the training pass of the originals.
+        """
         name = self.name or own
         if name not in SALIENCY_SOURCES:
             raise ValueError(f"unknown saliency source {name!r}; valid: {', '.join(SALIENCY_SOURCES)}")
@@ -47,26 +57,14 @@ class SaliencySection(RecipeSection):
         return self.model_copy(update={"name": name, "options": given})
 
     def build(self, model: nn.Module, data: Normalization) -> SaliencySource:
-        """The source, looking at `model` if it looks at any network; bottom-up ones undo the normalisation first."""
+        """The source; bottom-up ones undo the normalisation first.
+
+        Args:
+            model: The network that the source looks at, if it looks at any.
+            data: How the loader normalises images.
+        """
         undone = data._asdict() if self.name and "mean" in _arguments(self.name) else {}
         return saliency_source(self.name, model, layer=self.layer, **self.options, **undone)
-
-
-def own_source(methods: Sequence[type[Any]], named: bool) -> str | None:
-    """The source that the authors of those methods use which need maps, or else can use them; None where none looks.
-
-    Methods whose authors differ need one named.
-    """
-    needing, using = (
-        [method for method in methods if getattr(method, f"{trait}_saliency", False)] for trait in ("needs", "uses")
-    )
-    sources = list(dict.fromkeys(str(method.saliency_source) for method in needing or using))
-    if len(sources) > 1 and not named:
-        valid = ", ".join(SALIENCY_SOURCES)
-        raise ValueError(
-            f"saliency.name must be given for methods whose own sources differ ({', '.join(sources)}); valid: {valid}"
-        )
-    return sources[0] if sources else None
 
 
 def _arguments(source: str) -> Mapping[str, inspect.Parameter]:

@@ -6,21 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from saligraft.checks import one_of
-from saligraft.data.batches import Batch, Loader
 from saligraft.data.cifar import cifar10, cifar100
 from saligraft.data.cub import cub
+from saligraft.data.dataset import ImageData, Split, StreamedData
 from saligraft.data.folder import folder
-from saligraft.data.image_data import ImageData
 from saligraft.data.image_files import ImageFiles
 from saligraft.data.imagenet import imagenet
-from saligraft.data.loader import InMemoryLoader, crop_and_flip, undo_crop_and_flip
+from saligraft.data.loader import Batch, InMemoryLoader, Loader, crop_and_flip, undo_crop_and_flip
 from saligraft.data.shapes import shapes
 from saligraft.data.speech_commands import speech_commands
-from saligraft.data.streamed import StreamedData
 from saligraft.data.streaming_loader import StreamingLoader
 from saligraft.data.tiny_imagenet import tiny_imagenet
 
 __all__ = [
+    "ALIASES",
     "DATASETS",
     "Batch",
     "ImageData",
@@ -37,8 +36,6 @@ __all__ = [
     "undo_crop_and_flip",
 ]
 
-Split = ImageData | StreamedData
-
 DATASETS: dict[str, Callable[..., Split]] = {
     "shapes": shapes,
     "cifar100": cifar100,
@@ -49,13 +46,34 @@ DATASETS: dict[str, Callable[..., Split]] = {
     "cub": cub,
     "folder": folder,
 }
+ALIASES = {"cub200": "cub"}
 
 
 def load(name: str = "shapes", *, split: str = "train", root: str | Path | None = None, **options: Any) -> Split:
-    """Load one split, "train" or "test", of a data set by name; `shapes` needs no `root`.
+    """Load one split of a data set by name, as a torch `Dataset`.
 
-    `options` are those of the data set's own function, e.g. size, per_class and seed of `shapes`. A user's own pictures
-    are "folder:PATH".
+    `data[i]` is sample i as a test shows it, an image (C,H,W), float32 and normalised, and its class, so that
+    `torch.utils.data.DataLoader` takes the split as it is. The laboratory's own loader, `make_data_loader`, differs: it
+    augments training images, keyed by (seed, epoch, sample index), and yields a `Batch`, which also says which samples
+    it holds and how each was cropped and flipped.
+
+    Args:
+        name: One of `DATASETS`; a user's own pictures are "folder:PATH".
+        split: "train" or "test"; "val" too where the official name is that.
+        root: Folder of the data set's files, by default `data/NAME`; None for `shapes`, which needs none.
+        options: Those of the data set's own function, e.g. size, per_class and seed of `shapes`.
+
+    Returns:
+        The split, with labels, class names, statistics and, where known, boxes and masks.
+
+    Example:
+        >>> from torch.utils.data import DataLoader
+        >>> data = load("shapes", split="test", per_class=2)
+        >>> len(data), data.num_classes, data[3][0].shape, data[3][1]
+        (20, 10, torch.Size([3, 32, 32]), 3)
+        >>> images, labels = next(iter(DataLoader(data, batch_size=8)))
+        >>> images.shape, labels.tolist()
+        (torch.Size([8, 3, 32, 32]), [0, 1, 2, 3, 4, 5, 6, 7])
     """
     name, root = resolve(name, root)
     accepted = [option for option in inspect.signature(DATASETS[name]).parameters if option != "split"]
@@ -69,7 +87,12 @@ def load(name: str = "shapes", *, split: str = "train", root: str | Path | None 
 
 
 def resolve(name: str, root: str | Path | None = None) -> tuple[str, str | Path | None]:
-    """The entry of `DATASETS` and the root that a name stands for: "folder:PATH" names both."""
+    """Return the entry of `DATASETS` and the root that a name means.
+
+    Args:
+        name: An entry, another name of one, or "folder:PATH", which names both.
+        root: Folder of the files, passed through.
+    """
     kind, colon, path = name.partition(":")
     if kind == "folder" and colon:
         if root is not None:
@@ -77,6 +100,7 @@ def resolve(name: str, root: str | Path | None = None) -> tuple[str, str | Path 
         if not path:
             raise ValueError("data set folder: must name a path, as in folder:PATH, got none")
         name, root = kind, path
+    name = ALIASES.get(name, name)
     one_of("data set", name, tuple(DATASETS))
     return name, root
 
@@ -92,12 +116,26 @@ def make_data_loader(
     workers: int = 0,
     **placement: Any,
 ) -> Loader:
-    """The loader that suits the split; `placement` is device, rank, world_size.
+    """Build the loader that suits the split.
 
-    `pad` is for images in memory: others are cropped as their data set says. `workers` is for the others: images in
-    memory need none.
+    Args:
+        data: The split.
+        batch_size: Samples per batch and rank.
+        train: Whether to shuffle and augment.
+        seed: Decides order and augmentation, with the epoch.
+        pad: Padding of random crops; for images in memory, others are cropped as their data set says.
+        flip: Whether to mirror half of the training images.
+        workers: Reading processes; images in memory need none.
+        placement: device, rank, world_size of `Loader`.
+
+    Example:
+        >>> loader = make_data_loader(load("shapes", per_class=2), batch_size=4, train=True)
+        >>> batch = next(iter(loader))
+        >>> batch.images.shape, batch.index.shape, batch.geometry.shape
+        (torch.Size([4, 3, 32, 32]), torch.Size([4]), torch.Size([4, 3]))
     """
+    options = {"batch_size": batch_size, "train": train, "seed": seed, "flip": flip, **placement}
     if isinstance(data, ImageData):
-        pad = pad if train else 0
-        return InMemoryLoader(data, batch_size=batch_size, train=train, seed=seed, pad=pad, flip=flip, **placement)
-    return StreamingLoader(data, batch_size=batch_size, train=train, seed=seed, flip=flip, workers=workers, **placement)
+        return InMemoryLoader(data, pad=pad if train else 0, **options)
+    assert isinstance(data, StreamedData)
+    return StreamingLoader(data, workers=workers, **options)

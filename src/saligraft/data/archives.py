@@ -1,16 +1,15 @@
-"""Read or unpack an archive; when unpacked, all its files end up in the given folder, or none at all.
+"""Read or unpack an archive; when unpacked, all its files end up in the target folder, or none at all.
 
 Its checksum is to be verified before: a tar file that was cut between two of its files looks like a shorter one.
 
 Only plain files and folders are read, and they are written here. Of `tarfile` only the parser of a single header is
-used: its extraction can be led out of the folder by links (CVE-2025-4517, before Python 3.11.13), and its reader takes
+used: its extraction can be led out of the folder by links (CVE-2025-4517, before Python 3.11.13), and its reader loads
 headers of any size into memory.
 """
 
 import gzip
 import os
 import re
-import shutil
 import stat
 import tarfile
 import zipfile
@@ -20,11 +19,13 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
+from saligraft.io.files import atomic_path
+
 MOST_MEMBERS = 250_000  # twice those of Tiny-ImageNet, the official archive that holds most
 MOST_BYTES = 8 << 30  # when unpacked; twice those of Speech Commands v0.02, the largest
 _MOST_HEADER_BYTES = 1 << 14  # of a tar header that holds a long name: several times the longest path of any system
 _CHUNK_BYTES = 1 << 20
-# Entries of a tar file that hold the name of the next one, and where in them it stands.
+# Entries of a tar file that hold the name of the next one, and where in them it is.
 _LONG_NAMES = {
     tarfile.GNUTYPE_LONGNAME: re.compile(rb"([^\0]+)"),
     tarfile.XHDTYPE: re.compile(rb"(?:^|\n)\d+ path=([^\n]+)\n"),
@@ -34,34 +35,42 @@ Content = Iterator[bytes]
 
 
 def unpack(archive: Path, folder: Path, inside: str | None = None) -> None:
-    """Make `folder` of the archive's folder `inside`, or of all of it; it appears whole, once everything is on disk."""
-    aside = folder.with_name(f".{folder.name}.unpacking")
-    shutil.rmtree(aside, ignore_errors=True)  # what a killed process left behind
-    aside.mkdir(parents=True)
-    try:
+    """Unpack an archive into a new folder, which appears once everything is on disk.
+
+    Args:
+        archive: A .zip or .tar.gz file.
+        folder: The folder to create.
+        inside: The folder in the archive that it becomes; None means all of it.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(folder) as aside:
+        target = aside.with_name(f"all of {aside.name}") if inside else aside
+        target.mkdir()
         with damage_named(archive):
             for name, content in members(archive):
-                path = aside / name
+                path = target / name
                 (path if content is None else path.parent).mkdir(parents=True, exist_ok=True)
                 if content is not None:
                     with path.open("wb") as file:
                         file.writelines(content)
-        source = aside / inside if inside else aside
-        if not source.is_dir():
-            raise ValueError(f"{archive} is damaged or not the official file: it holds no folder {inside}")
+        if inside:
+            if not (target / inside).is_dir():
+                raise ValueError(f"{archive} is damaged or not the official file: it holds no folder {inside}")
+            (target / inside).replace(aside)
         if hasattr(os, "sync"):
             os.sync()
-        source.replace(folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextmanager
 def damage_named(archive: Path) -> Iterator[None]:
-    """Make what reading an archive may raise a ValueError that names it."""
+    """Turn whatever reading an archive may raise into a ValueError that names it.
+
+    Args:
+        archive: The file to name.
+    """
     try:
         yield
-    # zipfile says RuntimeError of encryption and of features that it does not know
+    # zipfile raises RuntimeError for encryption and for features that it does not know
     except (
         tarfile.TarError,
         zipfile.BadZipFile,
@@ -75,15 +84,24 @@ def damage_named(archive: Path) -> Iterator[None]:
 
 
 def members(archive: Path) -> Iterator[tuple[str, Content | None]]:
-    """Name and content of each file in turn, and name and None of each folder.
+    """Iterate over the files and folders of an archive.
 
-    A content can be read until the next is asked for. Links, devices, names that lead out of the folder, and more than
-    any official archive holds are refused.
+    Links, devices, names that lead out of the folder, and more than any official archive holds are refused.
+
+    Args:
+        archive: A .zip or .tar.gz file.
+
+    Yields:
+        Name and content of each file, and name and None of each folder. A content can be read until the next member is
+        asked for.
     """
     read = _zip_members if archive.suffix == ".zip" else _tar_members
     left = MOST_BYTES
     for number, (name, size, content) in enumerate(read(archive)):
-        _check_name(name)
+        path = PurePosixPath(name)
+        # Stricter than the libraries, which silently make some such names harmless: no official archive has any.
+        if path.is_absolute() or ".." in path.parts or PureWindowsPath(name).drive or "\\" in name or "\0" in name:
+            raise ValueError(f"it names {name!r}, which leads out of the folder")
         if number == MOST_MEMBERS or not 0 <= size <= left:
             raise ValueError(f"it holds more than {MOST_MEMBERS:,} files or {MOST_BYTES:,} bytes")
         left -= size
@@ -113,8 +131,8 @@ def _tar_members(archive: Path) -> Iterator[tuple[str, int, Content | None]]:
                 yield name, size, None if head.isdir() else content
                 long_name = ""
             elif head.type in _LONG_NAMES and 0 <= size <= _MOST_HEADER_BYTES:
-                found = _LONG_NAMES[head.type].search(b"".join(content))
-                long_name = found[1].decode("utf-8", "surrogateescape") if found else long_name
+                match = _LONG_NAMES[head.type].search(b"".join(content))
+                long_name = match[1].decode("utf-8", "surrogateescape") if match else long_name
             else:
                 raise ValueError(f"{name!r} is neither file nor folder, or its header is too long")
             for _ in content:
@@ -130,10 +148,3 @@ def _chunks(file: IO[bytes] | gzip.GzipFile, size: int) -> Content:
             raise EOFError(f"it ends {size:,} bytes early")
         size -= len(chunk)
         yield chunk
-
-
-def _check_name(name: str) -> None:
-    """Stricter than the libraries, which quietly make some such names harmless: no official archive has any."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or PureWindowsPath(name).drive or "\\" in name or "\0" in name:
-        raise ValueError(f"it names {name!r}, which leads out of the folder")

@@ -1,12 +1,12 @@
 """Samples decoded once: a uint8 array on disk, keyed by content, mapped into memory, shared by all processes.
 
-`cached("tiny-imagenet-train", key, blocks)` gives a tensor (N, ...) uint8 over a file. Where that file is missing or
-damaged, `blocks()` yields the samples in consecutive pieces (n, ...), so that the whole is never held twice. The key
-must depend on all that the samples depend on: the bytes of the source files and how they are decoded; `content_key`
-and `files_key` make one.
+`cached("tiny-imagenet-train", key, blocks)` returns a tensor (N, ...) uint8 over a file. Where that file is missing or
+damaged, `blocks()` yields the samples in consecutive pieces (n, ...), so that they are never held twice. The key must
+depend on everything the samples depend on: the bytes of the source files and how they are decoded; `content_key` and
+`files_key` compute one.
 
-A file is written aside, synced and renamed, so it is whole or absent. One process builds while others wait for it.
-A file opens with one line of JSON; its checksum is verified at each load, and nothing in it is ever unpickled.
+A file is written aside, synced and renamed, so it is complete or absent. One process builds while others wait for it.
+A file starts with one line of JSON; its checksum is verified at each load, and nothing in it is ever unpickled.
 The tensor is private to its process: writing into it changes no file. All files may be deleted at any time.
 """
 
@@ -14,19 +14,18 @@ import hashlib
 import json
 import math
 import os
-import secrets
 import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
 import torch
 from torch import Tensor
 
-from saligraft.io.files import rename_durably
+from saligraft.io.files import atomic_path
 from saligraft.io.locks import locked
 
 HEADER_BYTES = 4096  # a page, so that samples start aligned
@@ -37,21 +36,31 @@ Blocks = Callable[[], Iterable[Tensor]]
 
 
 def cached(name: str, key: str, blocks: Blocks) -> Tensor:
-    """The samples that `blocks` yields, from the cache where they are there already.
+    """Return the samples that `blocks` yields, from the cache if they are there already.
 
-    Where the cache cannot be written, that is said in a warning, and the samples are held in memory.
+    Where the cache cannot be used, a warning says so, and the samples are held in memory.
+
+    Args:
+        name: What the samples are, e.g. "cifar100-train"; part of the file name.
+        key: Identifies their content and how they are decoded.
+        blocks: Decodes the samples, in pieces (n, ...) uint8 of one shape.
+
+    Returns:
+        All samples (N, ...) uint8.
     """
     folder: Path | None = None
     try:
-        with _cache_trouble():
-            folder = cache_folder()
-            folder.mkdir(parents=True, exist_ok=True)
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}-{key}.bin"
-        found = _read(path, key)
-        return _build(path, key, blocks) if found is None else found
-    except CacheUnavailableError as error:
+        samples = _read(path, key)
+        return _build(path, key, blocks) if samples is None else samples
+    except _SourceError as error:
+        raise error.args[0] from error.args[0].__cause__
+    except (OSError, RuntimeError) as error:  # RuntimeError: pathlib's answer for a user without a home
+        reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
         warnings.warn(
-            f"the cache {folder or 'folder'} cannot be used ({error}), so samples are decoded anew and held in memory; "
+            f"the cache {folder or 'folder'} cannot be used ({reason}), so samples are decoded and held in memory; "
             "SALIGRAFT_CACHE names another folder",
             stacklevel=2,
         )
@@ -59,7 +68,7 @@ def cached(name: str, key: str, blocks: Blocks) -> Tensor:
 
 
 def cache_folder() -> Path:
-    """$SALIGRAFT_CACHE, or `saligraft` in the platform's folder for caches."""
+    """Return $SALIGRAFT_CACHE, or `saligraft` in the platform's folder for caches."""
     chosen = os.environ.get("SALIGRAFT_CACHE")
     if chosen:
         return Path(chosen).expanduser()
@@ -67,32 +76,16 @@ def cache_folder() -> Path:
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "saligraft" / "Cache"
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "saligraft"
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))  # a relative one is to be ignored, says its specification
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))  # its specification says to ignore a relative one
     return (base if base.is_absolute() else Path.home() / ".cache") / "saligraft"
 
 
-def content_key(*parts: str | bytes) -> str:
-    """A key of what the samples depend on; ("ab", "c") and ("a", "bc") differ."""
-    return _key(parts)
+def content_key(parts: Iterable[str | bytes]) -> str:
+    """Compute a key of what the samples depend on; ("ab", "c") and ("a", "bc") differ.
 
-
-def files_key(decoding: str, root: Path, names: Iterable[str]) -> str:
-    """A key of these files under `root`, by name, order and content, and of how they are decoded.
-
-    All bytes are read, since sizes and times of change do not tell a restored or half-copied folder from a whole one;
-    reading small images costs a fraction of decoding them.
+    Args:
+        parts: Texts or bytes that together determine the samples.
     """
-
-    def parts() -> Iterator[str | bytes]:
-        yield decoding
-        for name in names:
-            yield name
-            yield (root / name).read_bytes()
-
-    return _key(parts())
-
-
-def _key(parts: Iterable[str | bytes]) -> str:
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -101,19 +94,23 @@ def _key(parts: Iterable[str | bytes]) -> str:
     return digest.hexdigest()[:32]
 
 
-class CacheUnavailableError(Exception):
-    """The cache cannot be read or written; why is its text."""
+def files_key(decoding: str, root: Path, names: Iterable[str]) -> str:
+    """Compute a key of files, by name, order and content, and of how they are decoded.
+
+    All bytes are read, since sizes and modification times do not tell a restored or half-copied folder from a complete
+    one; reading small images costs a fraction of decoding them.
+
+    Args:
+        decoding: Describes how files become samples.
+        root: The folder of the files.
+        names: Their paths under `root`.
+    """
+    contents = ((name, (root / name).read_bytes()) for name in names)
+    return content_key(chain([decoding], chain.from_iterable(contents)))
 
 
-@contextmanager
-def _cache_trouble() -> Iterator[None]:
-    """Tell faults of the cache from those of the source files, which no fallback may hide."""
-    try:
-        yield
-    except OSError as error:
-        raise CacheUnavailableError(error.strerror or str(error)) from error
-    except RuntimeError as error:  # pathlib's word for a user without a home, as in some containers
-        raise CacheUnavailableError(str(error).rstrip(".")) from error
+class _SourceError(Exception):
+    """Wraps an error of the source files, which no fallback may hide, as opposed to one of the cache."""
 
 
 def _checked(block: Tensor) -> Tensor:
@@ -122,97 +119,87 @@ def _checked(block: Tensor) -> Tensor:
     return block.contiguous()
 
 
-def _build(path: Path, key: str, blocks: Blocks) -> Tensor:
-    """Write the file unless another process has done so while this one waited for its turn."""
-    with _cache_trouble():
-        lock = path.with_name(f"{path.name}.lock").open("a+b")  # "ab" would wait for the reader of a pipe
-    with lock, locked(lock) as alone:
-        found = _read(path, key, tell_damage=True)
-        if found is not None:
-            return found
-        if alone:  # what a killed process left behind
-            with _cache_trouble():
-                for left in path.parent.glob(f"{path.name}.*.part"):
-                    left.unlink(missing_ok=True)
-        part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
-        try:
-            _write(part, key, blocks)
-            with _cache_trouble():
-                rename_durably(part, path)
-        finally:
-            part.unlink(missing_ok=True)
-    written = _read(path, key)
-    if written is None:
-        raise CacheUnavailableError("what was written does not read back")
-    return written
-
-
-def _write(part: Path, key: str, blocks: Blocks) -> None:
-    """Samples first, then the header that tells their shape and checksum, then both to the disk."""
-    with _cache_trouble():
-        file = part.open("xb")
-    with file:
-        with _cache_trouble():
-            file.seek(HEADER_BYTES)
-        count, checksum, shape = 0, 0, None
+def _checked_blocks(blocks: Blocks) -> Iterator[Tensor]:
+    shape = None
+    try:
         for block in map(_checked, blocks()):
-            shape = block.shape[1:] if shape is None else shape
+            shape = shape or block.shape[1:]
             if block.shape[1:] != shape:
                 raise ValueError(f"blocks must hold samples of one shape {tuple(shape)}, got {tuple(block.shape[1:])}")
-            content = block.numpy().data.cast("B") if block.numel() else b""
-            checksum = zlib.crc32(content, checksum)
-            count += len(block)
-            with _cache_trouble():
-                file.write(content)
-        sizes = [count, *(shape or ())]
-        header = {"format": FORMAT, "key": key, "shape": sizes, "crc32": _sealed(checksum, sizes)}
-        with _cache_trouble():
-            file.truncate(max(file.tell(), HEADER_BYTES))
-            file.seek(0)
-            file.write(json.dumps(header).encode().ljust(HEADER_BYTES - 1) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+            yield block
+    except Exception as error:
+        raise _SourceError(error) from error
 
 
-def _read(path: Path, key: str, tell_damage: bool = False) -> Tensor | None:
-    """The samples of a whole file; None where it is missing or damaged, which a warning may tell."""
+def _build(path: Path, key: str, blocks: Blocks) -> Tensor:
+    """Write the file unless another process has done so while this one waited for the lock."""
+    with locked(path.with_name(f"{path.name}.lock")):
+        samples = _read(path, key, warn=True)
+        if samples is not None:
+            return samples
+        with atomic_path(path) as aside, aside.open("xb") as file:
+            _write(file, key, blocks)
+    samples = _read(path, key)
+    if samples is None:
+        raise OSError("what was written does not read back")
+    return samples
+
+
+def _write(file: BinaryIO, key: str, blocks: Blocks) -> None:
+    """Write the samples first, then the header, which holds their shape and checksum."""
+    file.seek(HEADER_BYTES)
+    count, checksum, shape = 0, 0, torch.Size()
+    for block in _checked_blocks(blocks):
+        content = block.numpy().data.cast("B") if block.numel() else b""
+        count, checksum, shape = count + len(block), zlib.crc32(content, checksum), block.shape[1:]
+        file.write(content)
+    sizes = [count, *shape]
+    header = {"format": FORMAT, "key": key, "shape": sizes, "crc32": _with_shape(checksum, sizes)}
+    file.truncate(max(file.tell(), HEADER_BYTES))
+    file.seek(0)
+    file.write(json.dumps(header).encode().ljust(HEADER_BYTES - 1) + b"\n")
+
+
+def _read(path: Path, key: str, warn: bool = False) -> Tensor | None:
+    """Map the samples of a complete file; None where it is missing or damaged, of which it can warn."""
     try:
         if path.is_fifo():
-            raise ValueError("it is a pipe")  # to open it would wait for a writer
+            raise ValueError("it is a pipe")  # opening it would wait for a writer
         with path.open("rb") as file:
             shape = _verified_shape(file, key)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise CacheUnavailableError(error.strerror or str(error)) from error
     except ValueError as error:
-        if tell_damage:
-            warnings.warn(f"the cache file {path} is damaged ({error}) and is built anew", stacklevel=4)
+        if warn:
+            warnings.warn(f"the cache file {path} is damaged ({error}) and is rebuilt", stacklevel=4)
         return None
     mapped = torch.from_file(str(path), shared=False, size=path.stat().st_size, dtype=torch.uint8)
     return mapped[HEADER_BYTES:].view(shape)
 
 
 def _verified_shape(file: BinaryIO, key: str) -> tuple[int, ...]:
-    """The shape of a file's samples, once every byte was checked; plain reads, since a bad disk kills who maps it."""
+    """Check every byte of a file and return its samples' shape.
+
+    It is read rather than mapped, since a disk error while a file is mapped raises SIGBUS.
+    """
     try:
         header = json.loads(file.read(HEADER_BYTES))
-        form, found, shape, expected = (header[name] for name in ("format", "key", "shape", "crc32"))
+        file_format, file_key, shape, expected = (header[name] for name in ("format", "key", "shape", "crc32"))
         sizes = [int(size) for size in shape]
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise ValueError("its header cannot be read") from None
-    if (form, found) != (FORMAT, key):
+    if (file_format, file_key) != (FORMAT, key):
         raise ValueError("its header belongs to another file")
     size = checksum = 0
     while chunk := file.read(_CHUNK_BYTES):
         size, checksum = size + len(chunk), zlib.crc32(chunk, checksum)
     if size != math.prod(sizes) or min(sizes, default=0) < 0:
         raise ValueError(f"it holds {size} bytes, which do not fill its shape")
-    if _sealed(checksum, sizes) != expected:
+    if _with_shape(checksum, sizes) != expected:
         raise ValueError("its checksum is wrong")
     return tuple(sizes)
 
 
-def _sealed(checksum: int, sizes: list[int]) -> int:
-    """The checksum of the samples, and of their shape too: a permuted one would fit as many bytes."""
+def _with_shape(checksum: int, sizes: list[int]) -> int:
+    """Extend the samples' checksum by their shape: a permuted shape would fit as many bytes."""
     return zlib.crc32(json.dumps(sizes).encode(), checksum)

@@ -7,53 +7,82 @@ order, kept as the binaries store them: label bytes (for CIFAR-100 coarse, then 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from saligraft.checks import one_of
-from saligraft.data import safe_pickle
+from saligraft.data import restricted_unpickler
 from saligraft.data.archives import damage_named, members
 from saligraft.data.cache import cached, content_key
-from saligraft.data.checksums import check_content, check_file
-from saligraft.data.cifar_classes import CIFAR10_CLASSES, CIFAR100_COARSE_CLASSES, CIFAR100_FINE_CLASSES
-from saligraft.data.image_data import ImageData
-from saligraft.data.roots import data_root
+from saligraft.data.dataset import ImageData
+from saligraft.data.files import check_file, data_root
 
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 PIXELS = 3 * 32 * 32
-_MOST_BYTES = 1 << 28  # of a file that is read to be checked; the longest, CIFAR-100's training pickle, has 155 MB
+_MOST_BYTES = 1 << 28  # read from one file; the longest, CIFAR-100's training pickle, has 155 MB
+
+# The class names in the order of their labels, as `meta` and `batches.meta` list them.
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CIFAR100_FINE_CLASSES = tuple(
+    """
+    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can
+    castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin
+    elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard
+    lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear
+    pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark
+    shrew skunk skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone
+    television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
+    """.split()  # noqa: SIM905  (a hundred strings in quotes are harder to read)
+)
+CIFAR100_COARSE_CLASSES = tuple(
+    """
+    aquatic_mammals fish flowers food_containers fruit_and_vegetables household_electrical_devices
+    household_furniture insects large_carnivores large_man-made_outdoor_things large_natural_outdoor_scenes
+    large_omnivores_and_herbivores medium_mammals non-insect_invertebrates people reptiles small_mammals trees
+    vehicles_1 vehicles_2
+    """.split()  # noqa: SIM905
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """One way in which a set is published: folder or archive, and of each split the files with their md5."""
+    """One form in which a set is published.
+
+    Args:
+        folder: Name of its folder.
+        archive: Name of its archive.
+        digest: Of the archive.
+        files: Of each split, the files with their md5.
+    """
 
     folder: str
     archive: str
-    digest: str  # of the archive
+    digest: str
     files: dict[str, dict[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """A set as its official page offers it."""
+class CifarFiles:
+    """A set as its official page offers it.
+
+    Args:
+        name: The set.
+        label_names: The pickles' keys, in the order of the binaries' label bytes.
+        pickles: The form for Python.
+        binaries: The form for C.
+    """
 
     name: str
-    label_names: tuple[bytes, ...]  # in the order of the binaries' label bytes
+    label_names: tuple[bytes, ...]
     pickles: Form
     binaries: Form
 
-    @property
-    def forms(self) -> tuple[Form, Form]:
-        return self.pickles, self.binaries
 
-
-# The md5 of the archives stand on the official page, those of the pickles in torchvision's datasets/cifar.py. Those of
+# The md5 of the archives are on the official page, those of the pickles in torchvision's datasets/cifar.py. Those of
 # the CIFAR-100 binaries were computed by writing the checked pickles as binaries; those of the CIFAR-10 binaries are as
 # rai-project/dldataset lists them.
-CIFAR100 = Source(
+CIFAR100 = CifarFiles(
     name="cifar100",
     label_names=(b"coarse_labels", b"fine_labels"),
     pickles=Form(
@@ -75,7 +104,7 @@ CIFAR100 = Source(
         },
     ),
 )
-CIFAR10 = Source(
+CIFAR10 = CifarFiles(
     name="cifar10",
     label_names=(b"labels",),
     pickles=Form(
@@ -112,9 +141,12 @@ CIFAR10 = Source(
 
 
 def cifar100(*, split: str = "train", root: str | Path | None = None, labels: str = "fine") -> ImageData:
-    """CIFAR-100: 50,000 training and 10,000 test images; `labels` "fine" (100 classes) or "coarse" (20).
+    """CIFAR-100: 50,000 training and 10,000 test images of 100 classes.
 
-    `root` holds the files of `cifar-100-python` or `cifar-100-binary`, that folder, or its archive.
+    Args:
+        split: "train" or "test".
+        root: Holds the files of `cifar-100-python` or `cifar-100-binary`, that folder, or its archive.
+        labels: "fine" (100 classes) or "coarse" (20).
     """
     one_of("labels", labels, ("fine", "coarse"))
     records = _records(CIFAR100, split, root)
@@ -130,9 +162,11 @@ def cifar100(*, split: str = "train", root: str | Path | None = None, labels: st
 
 
 def cifar10(*, split: str = "train", root: str | Path | None = None) -> ImageData:
-    """CIFAR-10: 50,000 training and 10,000 test images.
+    """CIFAR-10: 50,000 training and 10,000 test images of 10 classes.
 
-    `root` holds the files of `cifar-10-batches-py` or `cifar-10-batches-bin`, that folder, or its archive.
+    Args:
+        split: "train" or "test".
+        root: Holds the files of `cifar-10-batches-py` or `cifar-10-batches-bin`, that folder, or its archive.
     """
     records = _records(CIFAR10, split, root)
     return ImageData(
@@ -145,7 +179,7 @@ def cifar10(*, split: str = "train", root: str | Path | None = None) -> ImageDat
     )
 
 
-def _records(source: Source, split: str, root: str | Path | None) -> Tensor:
+def _records(source: CifarFiles, split: str, root: str | Path | None) -> Tensor:
     """Label bytes and pixels (N, L + 3072) uint8, read once and then from the cache.
 
     Its key is the official md5, so that a cached set is not read again: only files with that md5 could have made it.
@@ -155,25 +189,29 @@ def _records(source: Source, split: str, root: str | Path | None) -> Tensor:
 
     def blocks() -> Iterator[Tensor]:
         for path, content in _contents(form, place, split):
-            check_content(path, content, form.files[split][path.name])
+            check_file(path, f"md5:{form.files[split][path.name]}", content)
             if form is source.pickles:
-                yield _from_pickle(content, source.label_names)
+                batch = restricted_unpickler.loads(content)
+                columns = [torch.tensor(batch[name], dtype=torch.uint8)[:, None] for name in source.label_names]
+                yield torch.cat([*columns, batch[b"data"].values], dim=1)
             else:
-                yield _from_binary(content, len(source.label_names))
+                stored = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+                yield stored.reshape(-1, len(source.label_names) + PIXELS)
 
-    return cached(f"{source.name}-{split}", content_key(*source.binaries.files[split].values()), blocks)
+    return cached(f"{source.name}-{split}", content_key(source.binaries.files[split].values()), blocks)
 
 
-def _find(source: Source, split: str, root: Path) -> tuple[Form, Path]:
-    """The form that is there, and the folder or archive that holds it; unpacked files come first."""
-    for form in source.forms:
+def _find(source: CifarFiles, split: str, root: Path) -> tuple[Form, Path]:
+    """Find a form, and the folder or archive that holds it; unpacked files come first."""
+    forms = (source.pickles, source.binaries)
+    for form in forms:
         for folder in (root, root / form.folder):
             missing = [folder / file for file in form.files[split] if not (folder / file).is_file()]
             if not missing:
                 return form, folder
             if any((folder / file).is_file() for files in form.files.values() for file in files):
                 raise FileNotFoundError(f"{missing[0]} is missing, while other files of {form.folder} are there")
-    for form in source.forms:
+    for form in forms:
         if (root / form.archive).is_file():
             return form, root / form.archive
     raise FileNotFoundError(
@@ -192,20 +230,10 @@ def _contents(form: Form, place: Path, split: str) -> Iterator[tuple[Path, bytes
     check_file(place, form.digest)
     names = [f"{form.folder}/{file}" for file in form.files[split]]
     with damage_named(place):
-        # in one pass: to step back in an archive means to decompress it again
-        found = {name: b"".join(content) for name, content in members(place) if content and name in names}
+        # in one pass: stepping back in an archive means decompressing it again
+        contents = {name: b"".join(content) for name, content in members(place) if content and name in names}
         for name in names:
-            if name not in found:
+            if name not in contents:
                 raise ValueError(f"it holds no {name}")
     for name in names:
-        yield place / name, found[name]
-
-
-def _from_pickle(content: bytes, label_names: tuple[bytes, ...]) -> Tensor:
-    found: dict[bytes, Any] = safe_pickle.loads(content)
-    columns = [torch.tensor(found[name], dtype=torch.uint8)[:, None] for name in label_names]
-    return torch.cat([*columns, found[b"data"].values], dim=1)
-
-
-def _from_binary(content: bytes, label_bytes: int) -> Tensor:
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8).reshape(-1, label_bytes + PIXELS)
+        yield place / name, contents[name]

@@ -1,38 +1,65 @@
-"""Data sets from their official sources, where those allow it: resumed, checked, unpacked as a whole or not at all."""
+"""Data sets from their official sources, where those allow it: resumed, checked, unpacked completely or not at all."""
 
+import http.client
+import os
+import queue
+import socket
+import ssl
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from saligraft.data import ALIASES
 from saligraft.data.archives import unpack
-from saligraft.data.checksums import check_file
 from saligraft.data.cifar import CIFAR10, CIFAR100
-from saligraft.data.roots import data_root
-from saligraft.data.transfer import Report, fetch, no_report
+from saligraft.data.files import check_file, data_root
+from saligraft.io.files import rename_durably
 from saligraft.io.locks import locked
+
+ATTEMPTS = 3  # in a row without a single new byte, once the server has sent some
+MOST_BYTES = 4 << 30  # the largest official archive, Speech Commands v0.02, has 2.4 GB
+MOST_SECONDS = 6 * 3600  # enough for those 2.4 GB at 1 Mbit/s; the part is kept, so a slower line needs a second call
+_TIMEOUT_SECONDS = 30  # until the server sends something, which may be a single byte
+_HEADER_SECONDS = 120  # until it has sent the complete header of its answer
+_CHUNK_BYTES = 1 << 18
+
+Report = Callable[[int, int | None], object]  # bytes so far, bytes in all where known
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """An archive of a data set, and what lies in it."""
+class Archive:
+    """An archive of a data set, and what is in it.
+
+    Args:
+        url: Its official address.
+        archive: Its file name.
+        digest: "md5:..." or "sha256:...".
+        folder: What it becomes under the root.
+        inside: The folder within the archive; None where its files are at the top.
+        signs: Files under the root, any of which shows that the set is there, in this form or another.
+    """
 
     url: str
-    archive: str  # its file name
+    archive: str
     digest: str
-    folder: str  # what it becomes under the root
-    inside: str | None  # the folder within the archive; None where its files stand at the top
-    signs: tuple[str, ...]  # files under the root, any of which shows that the set is there, in this form or another
+    folder: str
+    inside: str | None
+    signs: tuple[str, ...]
 
 
 _TORONTO = "https://www.cs.toronto.edu/~kriz/"
 _SPEECH = "https://storage.googleapis.com/download.tensorflow.org/data/"
 
-# The md5 of CIFAR stand on its page. The others are those on which several public loaders agree; they were compared
+# The md5 of CIFAR are those of its page. The others are those on which several public loaders agree; they were compared
 # neither with the sources' pages nor with the archives.
 SOURCES = {
-    "cifar100": Source(
+    "cifar100": Archive(
         url=_TORONTO + "cifar-100-python.tar.gz",
         archive="cifar-100-python.tar.gz",
         digest=CIFAR100.pickles.digest,
@@ -40,7 +67,7 @@ SOURCES = {
         inside="cifar-100-python",
         signs=("cifar-100-python/train", "train", "cifar-100-binary/train.bin", "train.bin"),
     ),
-    "cifar10": Source(
+    "cifar10": Archive(
         url=_TORONTO + "cifar-10-python.tar.gz",
         archive="cifar-10-python.tar.gz",
         digest=CIFAR10.pickles.digest,
@@ -53,7 +80,7 @@ SOURCES = {
             "data_batch_1.bin",
         ),
     ),
-    "tiny-imagenet": Source(
+    "tiny-imagenet": Archive(
         url="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
         archive="tiny-imagenet-200.zip",
         digest="md5:90528d7ca1a48142e341f4ef8d21d0de",
@@ -61,7 +88,7 @@ SOURCES = {
         inside="tiny-imagenet-200",
         signs=("tiny-imagenet-200/wnids.txt", "wnids.txt"),
     ),
-    "speech-commands": Source(
+    "speech-commands": Archive(
         url=_SPEECH + "speech_commands_v0.01.tar.gz",
         archive="speech_commands_v0.01.tar.gz",
         digest="sha256:743935421bb51cccdb6bdd152e04c5c70274e935c82119ad7faeec31780d811d",
@@ -73,7 +100,7 @@ SOURCES = {
             "testing_list.txt",
         ),
     ),
-    "speech-commands-v0.02": Source(
+    "speech-commands-v0.02": Archive(
         url=_SPEECH + "speech_commands_v0.02.tar.gz",
         archive="speech_commands_v0.02.tar.gz",
         digest="sha256:af14739ee7dc311471de98f5f9d2c9191b18aedfe957f4a6ff791c709868ff58",
@@ -81,7 +108,7 @@ SOURCES = {
         inside=None,
         signs=("speech_commands_v0.02/testing_list.txt", "testing_list.txt"),
     ),
-    "cub": Source(
+    "cub": Archive(
         url="https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz?download=1",
         archive="CUB_200_2011.tgz",
         digest="md5:97eceeb196236b17998738112f37df78",
@@ -93,16 +120,31 @@ SOURCES = {
 
 
 def download(name: str, root: str | Path | None = None) -> Path:
-    """Bring a data set into `root`, by default `data/NAME` under the working folder, unless it is there; gives `root`.
+    """Bring a data set into a folder, unless it is there.
 
     The archive stays beside the folder it becomes. One that was put there by hand is used in place of a download.
+
+    Args:
+        name: The data set; "speech-commands-v0.02" is the larger version.
+        root: The folder, by default `data/NAME` under the working folder.
+
+    Returns:
+        The folder.
     """
+    name = ALIASES.get(name, name)
     place = data_root(name.removesuffix("-v0.02"), root)
-    source = _source(name, place)
+    if name == "imagenet":
+        raise ValueError(
+            "imagenet cannot be downloaded: its terms ask each user to register at https://image-net.org; put its "
+            f"folders train and val, each with a folder per class (n01440764 ...), into {place}"
+        )
+    if name not in SOURCES:
+        raise ValueError(f"{name} has nothing to download; valid: {', '.join(SOURCES)}")
+    source = SOURCES[name]
     if _is_there(source, place):
         return place
     place.mkdir(parents=True, exist_ok=True)
-    with (place / f".{source.archive}.lock").open("ab") as lock, locked(lock):
+    with locked(place / f".{source.archive}.lock"):
         if not _is_there(source, place):  # another process may have brought it meanwhile
             if (place / source.folder).exists():
                 raise ValueError(f"{place / source.folder} is there, but without its {source.signs[0]}: move it away")
@@ -112,23 +154,12 @@ def download(name: str, root: str | Path | None = None) -> Path:
     return place
 
 
-def _source(name: str, root: Path) -> Source:
-    if name == "imagenet":
-        raise ValueError(
-            "imagenet cannot be downloaded: its terms ask each user to register at https://image-net.org; put its "
-            f"folders train and val, each with a folder per class (n01440764 ...), into {root}"
-        )
-    if name not in SOURCES:
-        raise ValueError(f"{name} has nothing to download; valid: {', '.join(SOURCES)}")
-    return SOURCES[name]
-
-
-def _is_there(source: Source, root: Path) -> bool:
+def _is_there(source: Archive, root: Path) -> bool:
     return any((root / sign).is_file() for sign in source.signs)
 
 
-def _archive(name: str, source: Source, root: Path) -> Path:
-    """The checked archive, fetched unless it lies in `root` already."""
+def _archive(name: str, source: Archive, root: Path) -> Path:
+    """The checked archive, fetched unless it is in `root` already."""
     path = root / source.archive
     if path.is_file():
         check_file(path, source.digest)
@@ -153,8 +184,6 @@ def _progress(name: str) -> Iterator[Report]:
     console = Console(stderr=True)
     if not console.is_terminal:
         console.print(f"{name}: downloading", highlight=False)
-        yield no_report
-        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -162,6 +191,136 @@ def _progress(name: str) -> Iterator[Report]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console) as bar:
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(f"{name}: downloading", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def fetch(url: str, path: Path, digest: str, report: Report = lambda _done, _total: None) -> None:
+    """Bring a file by HTTP; what has arrived is kept as `path`.part, so that the next attempt resumes there.
+
+    A part is resumed where the server can continue (HTTP Range) and replaced where it cannot.
+
+    Args:
+        url: Its address.
+        path: Where to put it; it is complete or absent.
+        digest: "md5:..." or "sha256:..."; a file of another digest is removed.
+        report: Called with the bytes so far and, where known, in all.
+
+    Raises:
+        ValueError: The file is not the official one, or has more than `MOST_BYTES`.
+        ConnectionError: The server cannot be reached, breaks off again and again, or takes longer than `MOST_SECONDS`.
+    """
+    part = path.with_name(f"{path.name}.part")
+    deadline = time.monotonic() + MOST_SECONDS
+    failures, limit = 0, 1
+    while failures < limit:
+        before = _size(part)
+        try:
+            is_complete, reason = _continue(url, part, report, deadline), "it broke off"
+        except urllib.error.HTTPError as error:
+            raise ConnectionError(f"{url} answers {error.code} {error.reason}") from error
+        except (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError) as error:
+            is_complete, reason = False, str(getattr(error, "reason", error))
+        if is_complete:
+            try:
+                check_file(part, digest)
+            except ValueError as error:
+                part.unlink()
+                raise ValueError(f"{error}; it was removed, the same command fetches it again") from None
+            rename_durably(part, path)
+            return
+        if time.monotonic() >= deadline:
+            reason = f"it takes longer than {MOST_SECONDS} s"
+            break
+        if _size(part) > before:
+            failures, limit = 0, ATTEMPTS
+        else:
+            failures += 1
+    kept = f"; the {_size(part):,} bytes in {part} are kept, the same command resumes there" if _size(part) else ""
+    raise ConnectionError(f"{url} cannot be fetched ({reason}){kept}")
+
+
+def _continue(url: str, part: Path, report: Report, deadline: float) -> bool:
+    """Append what is missing; True once everything has arrived."""
+    start = _size(part)
+    request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
+    try:
+        response = _open(request)
+    except urllib.error.HTTPError as error:
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and start:
+            # nothing comes after the part: it is complete, or of another file, which its checksum shows
+            return True
+        raise
+    with response, _shut_at(deadline, response):
+        partial = response.status == http.HTTPStatus.PARTIAL_CONTENT
+        if not (partial and str(response.headers.get("Content-Range")).startswith(f"bytes {start}-")):
+            start = 0  # the server sends the complete file, not the rest alone
+        length = response.headers.get("Content-Length")
+        if length is not None and not (length.isascii() and length.isdecimal() and len(length) < 20):
+            raise ConnectionError(f"its Content-Length must be a whole number, got {length[:40]!r}")
+        total = start + int(length) if length is not None else None
+        done = _append(response, part, start, total, report)
+        if max(done, total or 0) > MOST_BYTES:
+            part.unlink()
+            raise ValueError(f"{url} sends more than {MOST_BYTES:,} bytes, so it is not the official file")
+        return time.monotonic() < deadline if total is None else done == total
+
+
+def _open(request: urllib.request.Request) -> http.client.HTTPResponse:
+    """`urlopen` with a time limit for the complete header: its own timeout restarts with every byte."""
+    answers: queue.SimpleQueue[http.client.HTTPResponse | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put(urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS))
+        except Exception as error:
+            answers.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        answer = answers.get(timeout=_HEADER_SECONDS)
+    except queue.Empty:
+        raise TimeoutError(f"no complete header within {_HEADER_SECONDS} s") from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+@contextmanager
+def _shut_at(deadline: float, response: http.client.HTTPResponse) -> Iterator[None]:
+    """End a transfer in time, also one that trickles so slowly that a single read takes hours."""
+    with socket.fromfd(response.fileno(), socket.AF_INET, socket.SOCK_STREAM) as connection:
+
+        def shut() -> None:
+            with suppress(OSError):  # the server may be gone by now
+                connection.shutdown(socket.SHUT_RDWR)
+
+        timer = threading.Timer(deadline - time.monotonic(), shut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+def _append(response: http.client.HTTPResponse, part: Path, start: int, total: int | None, report: Report) -> int:
+    """Write what arrives after the first `start` bytes; returns the size of the part."""
+    done = start
+    with part.open("r+b" if start else "wb") as file:
+        file.seek(start)
+        report(done, total)
+        try:
+            while max(done, total or 0) <= MOST_BYTES and (chunk := response.read(_CHUNK_BYTES)):
+                file.write(chunk)
+                done += len(chunk)
+                report(done, total)
+        finally:
+            file.flush()
+            os.fsync(file.fileno())
+    return done
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

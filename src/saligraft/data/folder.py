@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from saligraft.checks import one_of, probability, whole_number
-from saligraft.data.class_folders import class_names, files_of, labelled_files, loose_image
-from saligraft.data.file_names import FileNames
-from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, ImageFiles, view_size
-from saligraft.data.roots import data_root
+from saligraft.data.dataset import view_size
+from saligraft.data.files import FileNames, class_names, data_root, labelled_files, loose_image
+from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, LARGEST_VIEW, ImageFiles
 
 _TEST_FOLDERS = ("test", "val", "validation")
 
@@ -26,11 +26,19 @@ def folder(
     mean: tuple[float, float, float] = IMAGENET_MEAN,
     std: tuple[float, float, float] = IMAGENET_STD,
 ) -> ImageFiles:
-    """A user's own pictures, a folder per class, as "folder:PATH"; `root` is PATH.
+    """A user's own pictures, a folder per class, as "folder:PATH".
 
-    It holds train and test (or val) with class folders in each, or class folders alone, which are split here: of
-    each class `test_share`, at least one image, chosen by a hash of `split_seed` and the file's path.
-    `size`, `scale`: see `ImageFiles`. `mean` and `std` are ImageNet's unless given.
+    Args:
+        split: "train" or "test".
+        root: PATH. It holds train and test (or val) with class folders in each, or class folders alone, which are
+            split here.
+        size: Side, or (height, width), of a view.
+        scale: Least and largest share of the area that a training view shows.
+        test_share: Of class folders alone, the share of each class to test on, at least one image, chosen by a hash of
+            `split_seed` and the file's path.
+        split_seed: See `test_share`.
+        mean: Per channel, of values in [0,1]; ImageNet's by default.
+        std: Standard deviation, likewise.
     """
     one_of("split", split, ("train", "test"))
     whole_number("split_seed", split_seed, least=0)
@@ -39,13 +47,16 @@ def folder(
     root = data_root("folder", root)
     if not root.is_dir():
         raise ValueError(f"folder {root} does not exist; put one folder of images per class into it")
-    places = _split_folders(root)
-    if places is None:
-        classes = _classes(root)
-        place, (files, labels) = root, _own_split(root, classes, split, test_share, split_seed)
+    if (root / "train").is_dir() and class_names(root / "train"):  # else it may be the class of trains
+        tests = [root / name for name in _TEST_FOLDERS if (root / name).is_dir()]
+        if not tests:
+            raise ValueError(f"folder {root} must hold test or val beside train; without train it would be split here")
+        classes = _classes(root / "train")
+        place = root / "train" if split == "train" else tests[0]
+        files, labels = labelled_files(place, classes)
     else:
-        classes = _classes(places["train"])
-        place, (files, labels) = places[split], labelled_files(places[split], classes)
+        place, classes = root, _classes(root)
+        files, labels = _own_split(root, classes, split, test_share, split_seed)
     return ImageFiles(
         name=f"folder:{root.resolve().name}",
         labels=labels,
@@ -54,27 +65,16 @@ def folder(
         std=std,
         folder=place,
         files=files,
-        size=view_size(size),
+        size=view_size(size, most=LARGEST_VIEW),
         scale=scale,
     )
 
 
-def _split_folders(root: Path) -> dict[str, Path] | None:
-    """Where train and test lie, or None where `root` holds the classes themselves."""
-    train = root / "train"
-    if not train.is_dir() or not class_names(train):  # else it may be the class of trains
-        return None
-    tests = [root / name for name in _TEST_FOLDERS if (root / name).is_dir()]
-    if not tests:
-        raise ValueError(f"folder {root} must hold test or val beside train; without train it would be split here")
-    return {"train": train, "test": tests[0]}
-
-
 def _classes(place: Path) -> tuple[str, ...]:
-    classes = class_names(place)
     loose = loose_image(place)
     if loose is not None:
         raise ValueError(f"image {place / loose} must lie in the folder of its class")
+    classes = class_names(place)
     if len(classes) < 2:
         raise ValueError(f"folder {place} must hold at least 2 class folders, got {len(classes)}")
     return classes
@@ -82,24 +82,19 @@ def _classes(place: Path) -> tuple[str, ...]:
 
 def _own_split(
     root: Path, classes: tuple[str, ...], split: str, test_share: float, seed: int
-) -> tuple[FileNames, torch.Tensor]:
+) -> tuple[FileNames, Tensor]:
     """Files and labels of one split; a class's share is exact, and its choice depends on no other class."""
     probability("test_share", test_share)
     if test_share in (0, 1):
         raise ValueError(f"test_share must lie in (0, 1), got {test_share}")
-    files: list[str] = []
-    labels: list[int] = []
+    files, labels = labelled_files(root, classes)
+    hashes = [hashlib.sha256(f"{seed}/{file}".encode(errors="surrogateescape")).digest() for file in files]
+    chosen: list[int] = []
     for label, name in enumerate(classes):
-        members = files_of(root, name)
+        members = (labels == label).nonzero().flatten().tolist()
         if len(members) < 2:
             raise ValueError(f"class folder {root / name} must hold at least 2 images to be split, got {len(members)}")
         count = min(len(members) - 1, max(1, round(len(members) * test_share)))
-        test = set(sorted(members, key=lambda file: _hash(seed, file))[:count])
-        chosen = [file for file in members if (file in test) == (split == "test")]
-        files += chosen
-        labels += [label] * len(chosen)
-    return FileNames(files), torch.tensor(labels)
-
-
-def _hash(seed: int, file: str) -> bytes:
-    return hashlib.sha256(f"{seed}/{file}".encode(errors="surrogateescape")).digest()
+        test = set(sorted(members, key=hashes.__getitem__)[:count])
+        chosen += [place for place in members if (place in test) == (split == "test")]
+    return files.subset(torch.tensor(chosen)), labels[chosen]

@@ -15,18 +15,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saligraft.checks import numbers, whole_number
-from saligraft.data.file_names import FileNames
-from saligraft.data.streamed import StreamedData
+from saligraft.checks import numbers
+from saligraft.data.dataset import StreamedData, view_size
 
 # Of ImageNet's training images: the values that its models are published with, torchvision's among them.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
-# Those of `class_folders.SUFFIXES`, by content rather than by name. Pillow knows many more, and some of its decoders do
-# far more than decode: for PostScript it starts Ghostscript.
+# Those of `files.SUFFIXES`, by content rather than by name. Pillow knows many more, and some of its decoders do far
+# more than decode: for PostScript it starts Ghostscript.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-# A test view is the middle of a resized image. Of an image longer than so many times the view's shape the ends are cut
-# off before resizing: 60000 x 1 pixels at 256 rows would take 12 GB.
+# A test view is the middle of a resized image. An image longer than so many times the view's shape loses its ends
+# before resizing: 60000 x 1 pixels at 256 rows would take 12 GB.
 LONGEST = 16
 LARGEST_VIEW = 4096  # pixels a side
 
@@ -37,19 +36,25 @@ Box = tuple[int, int, int, int]
 class ImageFiles(StreamedData):
     """RGB views of image files of any size and mode.
 
-    Training: a random part of `scale` of the area and `ratio` of width to height, resized (Szegedy et al. 2015).
-    Testing: resized until a `test_crop` of its side is as large as the view, then the centre. Images more than
-    16 times as long as the view's shape first lose their ends, which may move the view by a pixel of it.
-    Both bilinear with antialiasing. What is transparent in a file shows the colour stored under it.
+    Training: a random part of the image, resized (Szegedy et al. 2015). Testing: the image is resized until a
+    `test_crop` of its side is as large as the view, then the centre is cut out. Images more than 16 times as long as
+    the view's shape first lose their ends, which may move the view by one of its pixels. Both are bilinear with
+    antialiasing. Transparent pixels show the colour stored under them.
+
+    Args:
+        size: Height and width of a view.
+        scale: Least and largest share of the area that a training view shows.
+        ratio: Least and largest width of that part over its height.
+        test_crop: Share of the side that a test view shows.
+        upright: Turn photographs as their EXIF tag says; off where boxes or a protocol mean stored pixels.
+        name, labels, classes, mean, std, boxes, folder, files: See `StreamedData`.
     """
 
-    folder: Path
-    files: FileNames  # (N,) paths in `folder`
-    size: tuple[int, int]  # height, width of a view
+    size: tuple[int, int]
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     test_crop: float = 0.875
-    upright: bool = True  # turn photographs as their EXIF tag says; off where boxes or a protocol mean stored pixels
+    upright: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,12 +71,9 @@ class ImageFiles(StreamedData):
     def image_shape(self) -> tuple[int, int, int]:
         return 3, *self.size
 
-    def path(self, index: int) -> Path:
-        return self.folder / self.files[index]
-
     def sample(self, index: int, draws: random.Random | None) -> tuple[Tensor, Box]:
-        """A view (3,H,W) uint8 and the part of the stored image that it shows."""
-        with decoded(self.path(index), self.upright) as image:
+        """Read a view (3,H,W) uint8 and the part of the stored image that it shows; see `StreamedData.sample`."""
+        with decoded(self.folder / self.files[index], self.upright) as image:
             if draws is None:
                 box = _middle_box(image.height, image.width, self.size)
             else:
@@ -80,36 +82,33 @@ class ImageFiles(StreamedData):
             part = _to_tensor(image.crop((left, top, left + width, top + height)))
         if draws is not None:
             return resize(part.contiguous(), self.size), box
-        whole = covering_size(height, width, self.size, self.test_crop)
-        inner = _centre_box(*whole, *self.size)
-        shown = _scaled_back(inner, whole, (height, width))
-        return _cut(resize(part, whole), inner), (top + shown[0], left + shown[1], *shown[2:])
+        resized = covering_size(height, width, self.size, self.test_crop)
+        inner = _centre_box(*resized, *self.size)
+        shown = _scaled_back(inner, resized, (height, width))
+        view = resize(part, resized)[:, inner[0] :, inner[1] :][:, : self.size[0], : self.size[1]]
+        return view.contiguous(), (top + shown[0], left + shown[1], *shown[2:])
 
     def resized(self, size: int | Sequence[int]) -> Self:
-        """The same files with views of another size, for progressive resizing."""
-        return replace(self, size=view_size(size))
+        """Return the same files with views of another size, for progressive resizing.
 
-    def source_files(self) -> Iterator[tuple[str, str]]:
-        return ((name, f"{self.folder}/{name}") for name in self.files)
-
-    def _rows(self, indices: Tensor) -> dict[str, Any]:
-        return super()._rows(indices) | {"files": self.files.subset(indices)}
-
-
-def view_size(size: int | Sequence[int]) -> tuple[int, int]:
-    """Height and width from one side or both."""
-    sides = tuple(size) if isinstance(size, Sequence) else (size, size)
-    if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
-        raise TypeError(f"size must be an integer or (height, width), got {size!r}")
-    for side in sides:
-        whole_number("size", side, least=1, most=LARGEST_VIEW)
-    return sides
+        Args:
+            size: Side, or (height, width), of a view.
+        """
+        return replace(self, size=view_size(size, most=LARGEST_VIEW))
 
 
 def random_box(
     height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float], draws: random.Random
 ) -> Box:
-    """A part of an image: ten tries for a drawn area and shape that fit, then the largest centre of a valid shape."""
+    """Draw a part of an image: ten tries for an area and shape that fit, then the largest centre of a valid shape.
+
+    Args:
+        height: Of the image.
+        width: Of the image.
+        scale: Least and largest share of the area.
+        ratio: Least and largest width over height.
+        draws: The random numbers.
+    """
     for _ in range(10):
         area = height * width * draws.uniform(*scale)
         shape = math.exp(draws.uniform(math.log(ratio[0]), math.log(ratio[1])))
@@ -122,7 +121,14 @@ def random_box(
 
 
 def covering_size(height: int, width: int, size: tuple[int, int], share: float) -> tuple[int, int]:
-    """The least size of an image's own shape such that `share` of each side is at least the view's."""
+    """Return the least size of an image's own shape such that `share` of each side is at least the view's.
+
+    Args:
+        height: Of the image.
+        width: Of the image.
+        size: Height and width of the view.
+        share: Of each side.
+    """
     rows, columns = (round(side / share) for side in size)
     if rows * width >= columns * height:
         return rows, int(rows * width / height)
@@ -130,21 +136,36 @@ def covering_size(height: int, width: int, size: tuple[int, int], share: float) 
 
 
 def resize(image: Tensor, size: tuple[int, int]) -> Tensor:
-    """An image (C,H,W) uint8 at another size, bilinear with antialiasing."""
+    """Resize an image, bilinear with antialiasing.
+
+    Args:
+        image: (C,H,W) uint8.
+        size: Height and width.
+    """
     if tuple(image.shape[-2:]) == size:
         return image.contiguous()
     return F.interpolate(image[None], size, mode="bilinear", antialias=True, align_corners=False)[0].contiguous()
 
 
 def read_image(path: Path, upright: bool = True) -> Tensor:
-    """Decode a file to (3,H,W) uint8; a file that is missing, truncated or no image is a ValueError that names it."""
+    """Decode a file to (3,H,W) uint8.
+
+    Args:
+        path: The file; one that is missing, truncated or not an image raises a ValueError that names it.
+        upright: Turn a photograph as its EXIF tag says.
+    """
     with decoded(path, upright) as image:
         return _to_tensor(image)
 
 
 @contextmanager
 def decoded(path: Path, upright: bool = True) -> Iterator[Any]:
-    """A Pillow image of any mode; a file that is missing, truncated or no image is a ValueError that names it."""
+    """Open and decode a file as a Pillow image of any mode, for the block.
+
+    Args:
+        path: The file; one that is missing, truncated or not an image raises a ValueError that names it.
+        upright: Turn a photograph as its EXIF tag says.
+    """
     with _opened(path) as image:
         from PIL import ImageOps
 
@@ -155,7 +176,11 @@ def decoded(path: Path, upright: bool = True) -> Iterator[Any]:
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """Height and width as stored, from the head of the file."""
+    """Return height and width as stored, from the head of the file.
+
+    Args:
+        path: The file.
+    """
     with _opened(path) as image:
         return image.height, image.width
 
@@ -194,17 +219,12 @@ def _to_tensor(image: Any) -> Tensor:
     return torch.from_numpy(np.array(image if image.mode == "RGB" else image.convert("RGB"))).permute(2, 0, 1)
 
 
-def _cut(image: Tensor, box: Box) -> Tensor:
-    top, left, height, width = box
-    return image[:, top : top + height, left : left + width].contiguous()
-
-
 def _centre_box(height: int, width: int, rows: int, columns: int) -> Box:
     return round((height - rows) / 2), round((width - columns) / 2), rows, columns
 
 
 def _middle_box(height: int, width: int, size: tuple[int, int]) -> Box:
-    """The whole image, or the middle of one that is longer than `LONGEST` allows; the centre stays where it is."""
+    """All of an image, or the middle of one that is longer than `LONGEST` allows; the centre stays where it is."""
     top = max(0, height - max(1, LONGEST * width * size[0] // size[1])) // 2
     left = max(0, width - max(1, LONGEST * height * size[1] // size[0])) // 2
     return top, left, height - 2 * top, width - 2 * left

@@ -1,7 +1,7 @@
 """ImageNet (ILSVRC 2012) from class folders; neither devkit nor download is needed.
 
-Russakovsky et al., 2015. Tests run on the official validation images, as everywhere: labels of the test images are
-not public.
+Russakovsky et al., 2015. "test" is the official validation split, as everywhere: labels of the test images are not
+public.
 """
 
 import hashlib
@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from saligraft.checks import one_of
-from saligraft.data.class_folders import class_names, labelled_files, loose_image
-from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, ImageFiles, view_size
-from saligraft.data.roots import data_root
+from saligraft.data.dataset import view_size
+from saligraft.data.files import class_names, data_root, labelled_files, loose_image
+from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, LARGEST_VIEW, ImageFiles
 
 # SHA-256 of the 1,000 folder names of ILSVRC 2012, sorted, each with a line feed: no other set gets its names.
 _WNIDS = "70002b0ff5de60a3a17a82dbfcff291931f96225ddf941ad2e182fc39e183d15"
-_COUNTS = {"train": 1_281_167, "test": 50_000}
-_FOLDERS = {"train": "train", "test": "val"}
+_COUNTS = {"train": 1_281_167, "val": 50_000}
 _INNER = (".", "imagenet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")  # where archives put train and val
 
 
@@ -28,20 +27,28 @@ def imagenet(
     scale: tuple[float, float] = (0.08, 1.0),
     partial: bool = False,
 ) -> ImageFiles:
-    """ImageNet's 1,000 classes, or some; `root` holds train and val with a folder per class (n01440764 ...).
+    """ImageNet's 1,000 classes, or some of them.
 
-    Labels follow the sorted folder names. Of fewer classes, each is named as its folder is. All 1,000 get their names
-    in words and must be complete unless `partial`. `size`, `scale`: see `ImageFiles`.
+    Labels follow the sorted folder names. All 1,000 classes get their names in words; of fewer, each is named as its
+    folder is.
+
+    Args:
+        split: "train", or "val", also called "test".
+        root: Holds train and val with a folder per class (n01440764 ...).
+        size: Side, or (height, width), of a view.
+        scale: Least and largest share of the area that a training view shows.
+        partial: Whether images of the 1,000 classes may be missing.
     """
-    one_of("split", split, tuple(_FOLDERS))
-    place = _place(data_root("imagenet", root), _FOLDERS[split])
+    one_of("split", split, ("train", "val", "test"))
+    name = "train" if split == "train" else "val"
+    place = _place(data_root("imagenet", root), name)
     train = place.parent / "train"
     wnids = class_names(train if train.is_dir() else place)
     files, labels = labelled_files(place, wnids)
     official = hashlib.sha256("".join(f"{wnid}\n" for wnid in wnids).encode()).hexdigest() == _WNIDS
-    if official and not partial and len(files) != _COUNTS[split]:
+    if official and not partial and len(files) != _COUNTS[name]:
         raise ValueError(
-            f"{place} must hold {_COUNTS[split]:,} images, got {len(files):,}; the option partial = true admits a part"
+            f"{place} must hold {_COUNTS[name]:,} images, got {len(files):,}; the option partial = true admits a part"
         )
     return ImageFiles(
         name="imagenet",
@@ -51,14 +58,14 @@ def imagenet(
         std=IMAGENET_STD,
         folder=place,
         files=files,
-        size=view_size(size),
+        size=view_size(size, most=LARGEST_VIEW),
         scale=scale,
         upright=False,
     )
 
 
 def _place(root: Path, name: str) -> Path:
-    """The folder of one split, sorted into classes, which val is not as its archive comes."""
+    """Find the folder of one split, sorted into classes, which val is not as its archive comes."""
     place = next((root / inner / name for inner in _INNER if (root / inner / name).is_dir()), None)
     if place is None:
         raise ValueError(

@@ -1,23 +1,220 @@
-"""Batches of an in-memory data set, cropped and flipped as whole batches on the device.
+"""Batches: what a loader yields, which samples a rank sees in an epoch, and the loader of images in memory.
 
-No stream of randomness is carried: the order is keyed by (seed, epoch), each image's crop and flip by
-(seed, epoch, sample index), so a resumed run meets the same batches.
-Shapes: N images of the data set, B batch, C channels, H W pixels.
+No random state is carried: the order is keyed by (seed, epoch), each image's crop and flip by
+(seed, epoch, sample index), so a resumed run sees the same batches.
+Shapes: N samples of the data set, B batch, C channels, H W pixels.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from saligraft.data.batches import Batch, Loader, normalisation
-from saligraft.data.image_data import ImageData
-from saligraft.data.order import Order
-from saligraft.draws import keyed_uniforms
+from saligraft.checks import whole_number
+from saligraft.data.dataset import ImageData, Split, normalisation
+from saligraft.data.keyed_draws import key, keyed_uniforms
+
+# Separate streams of one (seed, epoch).
+ORDER, AUGMENTATION = 0, 1
+
+
+class Batch(NamedTuple):
+    """One batch of a training or test loader.
+
+    Geometry says how a sample was cut out, and ends with whether it was then mirrored. For images in memory it is
+    top, left, flipped: the crop's upper left corner in the stored image (negative in the padding); (0, 0, 0) is the
+    stored image itself. For image files it is top, left, height, width, flipped: the part of the stored image that was
+    resized.
+
+    Args:
+        images: (B,C,H,W) float32, normalised.
+        labels: Class indices (B,).
+        index: Place of each sample in the data set, (B,).
+        geometry: (B,G) int64.
+    """
+
+    images: Tensor
+    labels: Tensor
+    index: Tensor  # type: ignore[assignment]  # shadows tuple.index, which nobody needs here
+    geometry: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """Which samples a rank sees in an epoch, and in which order.
+
+    Training: shuffled each epoch; a last partial batch is dropped unless it is the only one. Ranks share one order, and
+    together see in each step the batch that a single rank of batch_size * world_size would see.
+    Testing: in order, every sample once over all ranks.
+
+    Args:
+        count: Number of samples of the data set.
+        batch_size: Samples per batch and rank.
+        train: Whether to shuffle, and keep ranks in step.
+        seed: Decides the order, with the epoch.
+        rank: This process.
+        world_size: Number of processes.
+    """
+
+    count: int
+    batch_size: int
+    train: bool
+    seed: int = 0
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        whole_number("batch_size", self.batch_size, least=1)
+        whole_number("world_size", self.world_size, least=1)
+        if not 0 <= self.rank < self.world_size:
+            raise ValueError(f"rank must lie in [0, {self.world_size}), got {self.rank}")
+        if self.train and self.count < self.world_size:
+            raise ValueError(f"data must hold an image for each of {self.world_size} ranks, got {self.count} images")
+
+    @property
+    def batches(self) -> int:
+        """The number of batches of this rank."""
+        return -(-self._share() // self.batch_size)
+
+    def epoch(self, epoch: int) -> Tensor:
+        """Return this rank's sample indices in the order of this epoch; rank r gets every world_size-th from r on.
+
+        Args:
+            epoch: Its number.
+        """
+        if not self.train:
+            return torch.arange(self.count)[self.rank :: self.world_size]
+        generator = torch.Generator().manual_seed(key(self.seed, epoch, ORDER))
+        return torch.randperm(self.count, generator=generator)[self.rank :: self.world_size][: self._share()]
+
+    def augmentation(self, epoch: int) -> int:
+        """Return the key of this epoch's crops, flips and other changes, to be joined with a sample's index.
+
+        Args:
+            epoch: Its number.
+        """
+        return key(self.seed, epoch, AUGMENTATION)
+
+    def _share(self) -> int:
+        """The number of samples that this rank sees in an epoch."""
+        if not self.train:
+            return len(range(self.rank, self.count, self.world_size))
+        full = self.count // (self.batch_size * self.world_size)
+        return full * self.batch_size if full else self.count // self.world_size
+
+
+class Loader(ABC):
+    """Batches of one rank in the sequence of `Order`, the same for the same (seed, epoch), wherever iteration starts.
+
+    Args:
+        data: The split.
+        batch_size: Samples per batch and rank.
+        train: Whether to shuffle and augment.
+        seed: Decides order and augmentation, with the epoch.
+        device: Where batches are put.
+        rank: This process.
+        world_size: Number of processes.
+    """
+
+    def __init__(
+        self,
+        data: Split,
+        *,
+        batch_size: int,
+        train: bool,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self.order = Order(
+            count=len(data), batch_size=batch_size, train=train, seed=seed, rank=rank, world_size=world_size
+        )
+        self.batch_size, self.device, self.epoch = batch_size, torch.device(device), 0
+        self._scale, self._shift = normalisation(data.mean, data.std, self.device)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch whose order and augmentation the next iteration follows.
+
+        Args:
+            epoch: Its number, from 0.
+        """
+        whole_number("epoch", epoch, least=0)
+        self.epoch = epoch
+
+    @abstractmethod
+    def batches(self, start: int = 0) -> Iterator[Batch]:
+        """Iterate over the epoch's batches.
+
+        Args:
+            start: Number of batches to skip, at no cost.
+        """
+
+    def __len__(self) -> int:
+        """The number of batches of an epoch."""
+        return self.order.batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.batches()
+
+    def close(self) -> None:  # noqa: B027  (only some loaders have workers)
+        """End worker processes, if there are any; a later iteration starts new ones."""
+
+
+class InMemoryLoader(Loader):
+    """Batches of a split held on the device, cropped and flipped a batch at a time.
+
+    Training images are cropped at random with `pad` pixels of zeros, which is the data mean, around the normalised
+    image, and mirrored at random; test images stay as they are.
+
+    Args:
+        data: The split.
+        pad: Pixels of padding for random crops.
+        flip: Whether to mirror half of the training images.
+        options: See `Loader`.
+    """
+
+    def __init__(self, data: ImageData, *, pad: int = 4, flip: bool = True, **options: Any) -> None:
+        super().__init__(data, **options)
+        smallest = min(data.image_shape[1:])
+        if not 0 <= pad < smallest:
+            raise ValueError(f"pad must lie in [0, {smallest}) for images of this size, got {pad}")
+        self.pad, self.flip = pad, flip
+        self._images, self._labels = data.images.to(self.device), data.labels.to(self.device)
+
+    def batches(self, start: int = 0) -> Iterator[Batch]:
+        order = self.order.epoch(self.epoch).to(self.device, non_blocking=True)
+        for first in range(start * self.batch_size, len(order), self.batch_size):
+            index = order[first : first + self.batch_size]
+            geometry = self._geometry(index)
+            images = self._images[index].float() * self._scale + self._shift
+            if self.order.train:
+                images = crop_and_flip(images, geometry)
+            yield Batch(images, self._labels[index], index, geometry)
+
+    def _geometry(self, index: Tensor) -> Tensor:
+        """Top, left, flipped (B,3) of these samples in this epoch."""
+        if not self.order.train:
+            return index.new_zeros(len(index), 3)
+        draws = keyed_uniforms(self.order.augmentation(self.epoch), index, 3)
+        corner = (draws[:, :2] * (2 * self.pad + 1)).long() - self.pad
+        flipped = (draws[:, 2:] < 0.5).long() if self.flip else index.new_zeros(len(index), 1)
+        return torch.cat([corner, flipped], dim=1)
 
 
 def crop_and_flip(images: Tensor, geometry: Tensor) -> Tensor:
-    """Shift images (B,C,H,W) by top and left, zero where the crop leaves them, and mirror those with flipped = 1."""
+    """Shift images by top and left, zero where the crop leaves them, and mirror those with flipped = 1.
+
+    Args:
+        images: (B,C,H,W).
+        geometry: Top, left, flipped of each, (B,3).
+
+    Returns:
+        The crops (B,C,H,W).
+    """
     height, width = images.shape[-2:]
     top, left, flipped = geometry.unbind(1)
     rows = torch.arange(height, device=images.device) + top[:, None]
@@ -27,7 +224,15 @@ def crop_and_flip(images: Tensor, geometry: Tensor) -> Tensor:
 
 
 def undo_crop_and_flip(images: Tensor, geometry: Tensor) -> Tensor:
-    """Put crops (B,C,H,W) back to where they were in the stored images, zero where nothing of the crop lies."""
+    """Put crops back to where they were in the stored images, zero where nothing of the crop lies.
+
+    Args:
+        images: Crops (B,C,H,W).
+        geometry: Top, left, flipped of each, (B,3).
+
+    Returns:
+        Images (B,C,H,W).
+    """
     height, width = images.shape[-2:]
     top, left, flipped = geometry.unbind(1)
     rows = torch.arange(height, device=images.device) - top[:, None]
@@ -44,58 +249,3 @@ def _pick(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     place = place.flatten(1)[:, None].expand(-1, images.shape[1], -1)
     picked = images.flatten(2).gather(2, place).reshape(images.shape)
     return picked.masked_fill(~inside[:, None], 0)
-
-
-class InMemoryLoader(Loader):
-    """Iterate over one split held on the device, dealt out as `Order` says; `batch_size` is per rank.
-
-    Training images are cropped at random with `pad` pixels of zeros, which is the data mean, about the normalised
-    image, and mirrored at random; test images stay as they are.
-    """
-
-    def __init__(
-        self,
-        data: ImageData,
-        *,
-        batch_size: int,
-        train: bool,
-        seed: int = 0,
-        device: torch.device | str = "cpu",
-        rank: int = 0,
-        world_size: int = 1,
-        pad: int = 4,
-        flip: bool = True,
-    ) -> None:
-        count = len(data)
-        order = Order(count=count, batch_size=batch_size, train=train, seed=seed, rank=rank, world_size=world_size)
-        super().__init__(order, device)
-        smallest = min(data.images.shape[-2:])
-        if not 0 <= pad < smallest:
-            raise ValueError(f"pad must lie in [0, {smallest}) for images of this size, got {pad}")
-        self.pad, self.flip = pad, flip
-        self._images = data.images.to(self.device)
-        self._labels = data.labels.to(self.device)
-        self._scale, self._shift = normalisation(data.mean, data.std, self.device)
-
-    def batches(self, start: int = 0) -> Iterator[Batch]:
-        """The epoch's batches from number `start` on."""
-        order = self.order.epoch(self.epoch).to(self.device, non_blocking=True)
-        for first in range(start * self.batch_size, len(order), self.batch_size):
-            index = order[first : first + self.batch_size]
-            geometry = self._geometry(index)
-            images = self._images[index].float() * self._scale + self._shift
-            if self.order.train:
-                images = crop_and_flip(images, geometry)
-            yield Batch(images, self._labels[index], index, geometry)
-
-    def close(self) -> None:
-        """Nothing to let go: no process works for this loader."""
-
-    def _geometry(self, index: Tensor) -> Tensor:
-        """Top, left, flipped (B,3) of these samples in this epoch."""
-        if not self.order.train:
-            return index.new_zeros(len(index), 3)
-        draws = keyed_uniforms(self.order.augmentation(self.epoch), index, 3)
-        corner = (draws[:, :2] * (2 * self.pad + 1)).long() - self.pad
-        flipped = (draws[:, 2:] < 0.5).long() if self.flip else index.new_zeros(len(index), 1)
-        return torch.cat([corner, flipped], dim=1)

@@ -13,27 +13,33 @@ GRID = 8  # cells a side: the paper's 12.5 % and 25 % are then 8 and 16 cells
 
 
 def occlude(images: Tensor, saliency: Tensor, share: float, fill: float | Tensor = 0.0) -> Tensor:
-    """Fill the most salient `share` of the cells of saliency (B,h,w) in images (B,C,H,W). Pure.
+    """Fill the most salient cells of images. Pure.
 
-    The default fill is the data mean of normalised images; a tensor must broadcast to images. Of equally salient
-    cells the first in row order goes first.
+    Args:
+        images: (B,C,H,W).
+        saliency: (B,h,w).
+        share: Of the cells, to the nearest.
+        fill: The default is the data mean of normalised images; a tensor must broadcast to images.
+
+    Returns:
+        Images (B,C,H,W). Of equally salient cells the first in row order are hidden.
     """
     checks.images(images)
     checks.saliency(saliency, batch=len(images))
     checks.same_device("saliency", saliency, images)
-    hidden = most_salient(saliency, hidden_cells(share, saliency.shape[1] * saliency.shape[2]))
+    count = hidden_cells(share, saliency.shape[1] * saliency.shape[2])
+    order = saliency.flatten(1).argsort(dim=1, descending=True, stable=True)
+    hidden = torch.zeros_like(order, dtype=torch.bool).scatter(1, order[:, :count], True).view(saliency.shape)
     pixels = spread(hidden, images.shape[2], images.shape[3])[:, None]
     return torch.where(pixels, torch.as_tensor(fill, dtype=images.dtype, device=images.device), images)
 
 
-def most_salient(saliency: Tensor, count: int) -> Tensor:
-    """The `count` most salient cells of each map, bool (B,h,w); ties go to the first in row order."""
-    order = saliency.flatten(1).argsort(dim=1, descending=True, stable=True)
-    hidden = torch.zeros_like(order, dtype=torch.bool).scatter(1, order[:, :count], True)
-    return hidden.view(saliency.shape)
-
-
 def hidden_cells(share: float, cells: int = GRID**2) -> int:
-    """How many of the cells a share of them is, to the nearest."""
+    """Return how many cells a share of them is, to the nearest.
+
+    Args:
+        share: In [0,1].
+        cells: Number of cells.
+    """
     checks.probability("share", share)
     return round(share * cells)

@@ -5,18 +5,25 @@ from typing import TypeVar
 import torch
 
 from saligraft.checks import whole_number
-from saligraft.data.image_data import ImageData
-from saligraft.data.streamed import StreamedData
-from saligraft.draws import key
+from saligraft.data.dataset import Split
+from saligraft.data.keyed_draws import key
 
-Data = TypeVar("Data", ImageData, StreamedData, ImageData | StreamedData)
+Data = TypeVar("Data", bound=Split)
 
 
 def per_class_subset(data: Data, count: int, seed: int = 0) -> Data:
-    """`count` samples of each class, drawn by `seed`, in the order of the data set.
+    """Draw the same number of samples of each class, kept in the order of the data set.
 
     Nested: the samples for 50 are among those for 100. A class draws from its own stream, so that its samples do not
     depend on other classes.
+
+    Args:
+        data: The split to draw from.
+        count: Samples per class.
+        seed: Decides which.
+
+    Returns:
+        A split of the same kind.
     """
     whole_number("per_class_subset", count, least=1)
     chosen = []

@@ -1,7 +1,7 @@
 """Batches of samples that worker processes read and augment, while the network trains on those before.
 
-No stream of randomness is carried: the order is keyed by (seed, epoch), each sample's view by (seed, epoch, sample
-index), so any number of workers, and a resumed run, meet the same batches.
+No random state is carried: the order is keyed by (seed, epoch), each sample's view by (seed, epoch, sample index), so
+any number of workers, and a resumed run, see the same batches.
 Shapes: B batch, C channels, H W pixels, G numbers of a sample's geometry.
 """
 
@@ -17,29 +17,43 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from saligraft.checks import whole_number
-from saligraft.data.batches import Batch, Loader, normalisation
-from saligraft.data.order import Order
-from saligraft.data.streamed import StreamedData
-from saligraft.draws import key
+from saligraft.data.dataset import StreamedData
+from saligraft.data.keyed_draws import key
+from saligraft.data.loader import Batch, Loader
 
 
 class Request(NamedTuple):
-    """The samples of one batch, and the key of their epoch's augmentation; None asks for test views."""
+    """The samples of one batch.
+
+    Args:
+        samples: Their indices (B,).
+        augmentation: Key of their epoch's augmentation; None asks for test views.
+    """
 
     samples: Tensor
     augmentation: int | None
 
 
 class Reader(Dataset[Any]):
-    """Reads whole batches, in a worker or in the loader's own process."""
+    """Reads batches, in a worker or in the loader's own process.
+
+    Args:
+        data: The split.
+        flip: Whether to mirror half of the training samples.
+    """
 
     def __init__(self, data: StreamedData, flip: bool) -> None:
         self.data, self.flip = data, flip
 
     def __getitem__(self, request: Request) -> tuple[Tensor, Tensor] | Exception:
-        """Images (B,C,H,W) uint8 and geometry (B,G), or the error that a damaged file caused.
+        """Read one batch.
 
-        The error is handed over as a value: raised in a worker it would come out as the text of a traceback.
+        Args:
+            request: Which samples.
+
+        Returns:
+            Images (B,C,H,W) uint8 and geometry (B,G), or the error that a damaged file caused: raised in a worker it
+            would come out as the text of a traceback.
         """
         try:
             samples = [self._sample(int(index), request.augmentation) for index in request.samples]
@@ -55,39 +69,42 @@ class Reader(Dataset[Any]):
 
 
 class StreamingLoader(Loader):
-    """Iterate over one split on disk, dealt out as `Order` says; `batch_size` and `workers` are per rank.
+    """Batches of a split on disk, read by worker processes.
 
     Training samples are augmented as their data set says and mirrored at random if `flip`; test samples are cut out as
-    their data set says. Workers stay from epoch to epoch; with 0 of them the loader's own process reads.
-    One iteration at a time: a new one ends the one before.
+    their data set says. Workers live from epoch to epoch. One iteration at a time: a new one ends the one before.
+
+    Args:
+        data: The split.
+        flip: Whether to mirror half of the training samples.
+        workers: Processes per rank; 0 reads in the loader's own process.
+        options: See `Loader`.
     """
 
-    def __init__(
-        self,
-        data: StreamedData,
-        *,
-        batch_size: int,
-        train: bool,
-        seed: int = 0,
-        device: torch.device | str = "cpu",
-        rank: int = 0,
-        world_size: int = 1,
-        flip: bool = True,
-        workers: int = 0,
-    ) -> None:
+    def __init__(self, data: StreamedData, *, flip: bool = True, workers: int = 0, **options: Any) -> None:
         whole_number("workers", workers, least=0)
-        count = len(data)
-        order = Order(count=count, batch_size=batch_size, train=train, seed=seed, rank=rank, world_size=world_size)
-        super().__init__(order, device)
+        super().__init__(data, **options)
         self.workers = workers
         self._labels = data.labels
-        self._scale, self._shift = normalisation(data.mean, data.std, self.device)
         self._reader = Reader(data, flip)
-        self._pool: _Pool | None = None
+        self._requests: list[Request] = []  # of the current iteration: what the pool's sampler iterates over
+        self._iteration = 0
+        self._pool: DataLoader[Any] | None = None
+        self._processes: list[multiprocessing.process.BaseProcess] = []
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
-        """The epoch's batches from number `start` on; a damaged file is a ValueError, a dead worker an OSError."""
-        requests = self._requests(start)
+        """Iterate over the epoch's batches.
+
+        Args:
+            start: Number of batches to skip, at no cost.
+
+        Raises:
+            ValueError: A file, which the message names, is damaged.
+            OSError: A worker died.
+        """
+        augmentation = self.order.augmentation(self.epoch) if self.order.train else None
+        order = self.order.epoch(self.epoch)[start * self.batch_size :]
+        requests = [Request(samples, augmentation) for samples in torch.split(order, self.batch_size) if len(samples)]
         for request, answer in zip(requests, self._answers(requests), strict=True):
             if isinstance(answer, Exception):
                 raise answer
@@ -96,97 +113,57 @@ class StreamingLoader(Loader):
             yield Batch(images.float() * self._scale + self._shift, labels, index, geometry)
 
     def close(self) -> None:
-        """End the workers; a later iteration starts new ones."""
-        self._pool = None
-
-    def _requests(self, start: int) -> list[Request]:
-        augmentation = self.order.augmentation(self.epoch) if self.order.train else None
-        order = self.order.epoch(self.epoch)[start * self.batch_size :]
-        firsts = range(0, len(order), self.batch_size)
-        return [Request(order[first : first + self.batch_size], augmentation) for first in firsts]
+        self._pool, self._processes = None, []
 
     def _answers(self, requests: list[Request]) -> Iterator[Any]:
         if not self.workers:
             yield from map(self._reader.__getitem__, requests)
             return
-        self._pool = self._pool or _Pool(self._reader, self.workers, pin_memory=self.device.type == "cuda")
-        try:
-            yield from self._pool.answers(requests)
-        except ChildProcessError:
-            self._pool = None  # the next iteration starts with workers of its own
-            raise
-
-
-class _Pool:
-    """Worker processes that stay, and answer one list of requests after another in order."""
-
-    def __init__(self, reader: Reader, workers: int, pin_memory: bool) -> None:
-        self._asked = _Asked()
-        self._loader = DataLoader(
-            reader,
-            batch_size=None,
-            sampler=self._asked,
-            num_workers=workers,
-            collate_fn=_as_it_is,
-            pin_memory=pin_memory,
-            worker_init_fn=_settle_worker,
-            persistent_workers=True,
-            generator=torch.Generator(),  # of its own, or each epoch would advance torch's global one
-        )
-        self._workers: list[multiprocessing.process.BaseProcess] = []
-        self._turn = 0
-
-    def answers(self, requests: list[Request]) -> Iterator[Any]:
-        self._turn = turn = self._turn + 1
-        iterator = self._watched(lambda: self._start(requests))
+        self._iteration = current = self._iteration + 1
+        self._requests[:] = requests
+        iterator = self._with_live_workers(self._start)
         for _ in requests:
-            if turn != self._turn:
+            if current != self._iteration:
                 raise RuntimeError("an iteration of a loader with workers cannot go on after a new one began")
-            yield self._watched(lambda: next(iterator))
+            yield self._with_live_workers(lambda: next(iterator))
 
-    def _start(self, requests: list[Request]) -> Iterator[Any]:
-        self._asked.requests = requests
-        before = signal.getsignal(signal.SIGCHLD)
-        iterator = iter(self._loader)
-        # torch would now raise a worker's death in the midst of whatever runs, a checkpoint's writing included.
-        if before is not None and signal.getsignal(signal.SIGCHLD) is not before:
-            signal.signal(signal.SIGCHLD, before)
-        self._workers = iterator._workers  # type: ignore[attr-defined]  # torch names them nowhere in public
+    def _start(self) -> Iterator[Any]:
+        if self._pool is None:
+            self._pool = DataLoader(
+                self._reader,
+                batch_size=None,
+                sampler=self._requests,
+                num_workers=self.workers,
+                pin_memory=self.device.type == "cuda",
+                worker_init_fn=_set_up_worker,
+                persistent_workers=True,
+                generator=torch.Generator(),  # of its own, or each epoch would advance torch's global one
+            )
+        handler = signal.getsignal(signal.SIGCHLD)
+        iterator = iter(self._pool)
+        # torch would now raise a worker's death in the midst of whatever runs, even while a checkpoint is written.
+        if handler is not None and signal.getsignal(signal.SIGCHLD) is not handler:
+            signal.signal(signal.SIGCHLD, handler)
+        self._processes = iterator._workers  # type: ignore[attr-defined]  # torch has no public name for them
         return iterator
 
-    def _watched(self, act: Callable[[], Any]) -> Any:
-        """Do what needs live workers; if one has died, or dies meanwhile, name it."""
+    def _with_live_workers(self, act: Callable[[], Any]) -> Any:
+        """Call what needs live workers; if one is dead, or dies meanwhile, name it."""
         self._check_workers()
         try:
             return act()
-        except RuntimeError:  # torch's word for a dead worker
+        except RuntimeError:  # torch's answer to a dead worker
             self._check_workers()
             raise
 
     def _check_workers(self) -> None:
-        for number, worker in enumerate(self._workers):
+        for number, worker in enumerate(self._processes):
             if not worker.is_alive():
+                self.close()  # the next iteration starts new workers
                 raise ChildProcessError(f"data worker {number} (pid {worker.pid}) died: {_cause(worker.exitcode)}")
 
 
-class _Asked:
-    """The sampler: what is asked for at the time it is iterated over."""
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-
-    def __iter__(self) -> Iterator[Request]:
-        return iter(self.requests)
-
-    def __len__(self) -> int:
-        return len(self.requests)
-
-
-def _as_it_is(answer: Any) -> Any:
-    return answer
-
-
-def _settle_worker(_number: int) -> None:
+def _set_up_worker(_number: int) -> None:
     """Leave signals meant for the run, such as Ctrl-C, to the process that trains; torch ends workers with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.setpgid(0, 0)

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from saligraft.data import ImageData, Split
 from saligraft.data.image_files import decoded
+from saligraft.data.keyed_draws import key
 from saligraft.data.threads import one_thread
-from saligraft.draws import key
 from saligraft.networks import build_network
 from saligraft.reports.figures import save_gallery
 from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows, most_balanced

@@ -5,7 +5,6 @@ training, so that Cutout's zero is the mean colour; each method sees the salienc
 Shapes: C channels, H W pixels, h w cells of a map.
 """
 
-import sys
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,21 +16,12 @@ from torch import Tensor
 
 from saligraft.checks import one_of
 from saligraft.data import ImageData
+from saligraft.data.keyed_draws import key
 from saligraft.data.threads import one_thread
-from saligraft.draws import key
 from saligraft.experiments.show import Lens, Scene
 from saligraft.grafting import pixel_area
 from saligraft.hooks import changed_output
-from saligraft.methods import (
-    FEATURE_MIXERS,
-    IMAGE_TRANSFORMS,
-    METHODS,
-    STEP_STRATEGIES,
-    BatchMixer,
-    ManifoldMixup,
-    SaliencyGrafting,
-    mix_features,
-)
+from saligraft.methods import REGISTRY, BatchMixer, ManifoldMixup, SaliencyGrafting, StepStrategy, mix_features
 from saligraft.methods.manifold_mixup.layers import INPUT
 from saligraft.reports import tiles
 from saligraft.reports.figures import save_comparison, save_method
@@ -40,7 +30,6 @@ from saligraft.reports.page import write_page
 from saligraft.reports.run_report import method_title
 from saligraft.saliency import SaliencyCapture, fine_grained_saliency, resize_saliency
 
-METHOD_CLASSES: dict[str, Any] = {**METHODS, **FEATURE_MIXERS, **IMAGE_TRANSFORMS, **STEP_STRATEGIES}
 ALL = "all"
 TOP_K = "saliency-grafting-top-k"  # the ablation of §5.4: always the k most salient cells, labels by area
 FINE_GRAINED = "fine-grained"
@@ -105,7 +94,7 @@ class Pair(NamedTuple):
 
 def method_names() -> tuple[str, ...]:
     """Return all methods in the page's order; those without a `Showing` come last."""
-    return tuple(dict.fromkeys((*SHOWINGS, *METHOD_CLASSES)))
+    return tuple(dict.fromkeys((*SHOWINGS, *REGISTRY)))
 
 
 def chosen_methods(words: str) -> tuple[str, ...]:
@@ -143,7 +132,7 @@ def build(name: str, data: ImageData) -> Any:
         "cutout": {"size": max(1, round(CUTOUT_SHARE * min(data.images.shape[-2:])))},
         "augmix": {"mean": (0.0,) * channels, "std": (1.0,) * channels},  # its views stay in [0, 1]
     }
-    return METHOD_CLASSES[name](**fitted.get(name, {}))
+    return REGISTRY[name].method(**fitted.get(name, {}))
 
 
 def purposes(names: Sequence[str]) -> dict[str, str]:
@@ -155,14 +144,11 @@ def purposes(names: Sequence[str]) -> dict[str, str]:
     Returns:
         What each method does, by its title.
     """
-    out = {}
-    for name in names:
-        if name == TOP_K:
-            words = "always the 6 most salient of 8 × 8 cells, label by area: the ablation of §5.4."
-        else:
-            words = (sys.modules[METHOD_CLASSES[name].__module__].__doc__ or "").partition("\n")[0].partition(": ")[2]
-        out[SHOWINGS.get(name, Showing()).title or method_title(name)] = words[:1].upper() + words[1:]
-    return out
+    top_k = "Always the 6 most salient of 8 × 8 cells, label by area: the ablation of §5.4."
+    return {
+        SHOWINGS.get(name, Showing()).title or method_title(name): top_k if name == TOP_K else REGISTRY[name].purpose
+        for name in names
+    }
 
 
 def choose_pairs(labels: Tensor, count: int) -> list[tuple[int, int]]:
@@ -291,7 +277,7 @@ def _at_grid(name: str, method: Any, maps: Tensor) -> Tensor:
 
 def _results(name: str, method: Any, pair: Pair, lens: Lens, pool: ImageData, maps: Tensor | None) -> list[Sample]:
     showing = SHOWINGS.get(name, Showing())
-    if name in STEP_STRATEGIES:
+    if isinstance(method, StepStrategy):
         views = method.views(pair.clean, generator=_generator(name, pair, 0))
         return [Sample(picture=_enlarged(view[0]), source_weight=None) for view in views[: showing.results]]
     if isinstance(method, BatchMixer):

@@ -9,16 +9,32 @@ from pathlib import Path
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Replace the file by this text; a reader, or a kill at any moment, finds the old text or the new."""
+    """Replace a file's text; a reader, or a kill at any moment, sees the old text or the new.
+
+    Args:
+        path: The file, in an existing folder.
+        text: Its new content, stored as UTF-8.
+
+    Raises:
+        OSError: The file, which the message names, cannot be written.
+    """
     with atomic_path(path) as aside:
         aside.write_text(text, encoding="utf-8")
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A name to write to in the block, which then becomes `path`; after an error, which names `path`, nothing stays.
+    """Write a file or folder aside in the block, then rename it to `path`; after an error nothing is left behind.
 
-    It stands in a folder of its own, since safetensors, too, writes to a temporary name beside its file.
+    Args:
+        path: The final name.
+
+    Yields:
+        The name to write to. It is in a folder of its own, since safetensors also writes to a temporary name beside
+        its file.
+
+    Raises:
+        OSError: `path`, which the message names, cannot be written.
     """
     work = path.with_name(f".{path.name}.partial")
     with name_in_errors(path):
@@ -34,7 +50,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def name_in_errors(path: Path) -> Iterator[None]:
-    """Let an error of writing, such as a full disk's, say in one line which file it struck."""
+    """Make an OSError of the block, such as a full disk's, name in one line the file that could not be written.
+
+    Args:
+        path: The file to name.
+    """
     try:
         yield
     except OSError as error:
@@ -42,20 +62,29 @@ def name_in_errors(path: Path) -> Iterator[None]:
 
 
 def rename_durably(aside: Path, path: Path) -> None:
-    """Give a synced file or folder its name, for good."""
+    """Rename a file or folder, and wait until the new name is on the disk.
+
+    Args:
+        aside: The current name; its content should be synced.
+        path: The new name, on the same file system; an existing file is replaced.
+    """
     aside.replace(path)
     if os.name == "posix":  # elsewhere a folder cannot be opened
         sync(path.parent)
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's content, or a folder's list of names, is on the disk."""
+    """Wait until a file's content, or a folder's list of names, is on the disk.
+
+    Args:
+        path: The file or folder.
+    """
     is_folder = path.is_dir()
     handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)  # Windows syncs only what it may write
     try:
         os.fsync(handle)
     except OSError as error:
-        # Some network file systems do not sync folders; there is nothing more that one can do for their names.
+        # Some network file systems do not sync folders; nothing more can be done for their names.
         if not (is_folder and error.errno in (errno.EINVAL, errno.EBADF)):
             raise
     finally:

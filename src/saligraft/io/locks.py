@@ -1,24 +1,136 @@
-"""One process at a time."""
+"""Locks between processes: the system releases them when their holder ends, however it ends.
 
+They are filelock's native locks, flock on POSIX and LockFileEx on Windows. filelock closes them in forked children, so
+that a loader worker which outlives a killed run does not keep the run folder locked.
+"""
+
+import errno
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import BinaryIO
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+from filelock import FileLock, Timeout
+
+from saligraft.io.files import name_in_errors
+
+LOCK = ".lock"
+LONGEST = 20  # bytes; a process id is shorter
+_UNSUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # answers of file systems without locks
 
 
 @contextmanager
-def locked(file: BinaryIO) -> Iterator[bool]:
-    """Wait until no other process holds this open file; False where the system or its file system knows no locks.
+def locked(path: Path) -> Iterator[bool]:
+    """Wait until no other process holds the lock file, and hold it during the block.
 
-    The system frees the lock of a process that dies.
+    Args:
+        path: The lock file; it is created if missing and stays in place.
+
+    Yields:
+        False where the file system has no locks, otherwise True.
     """
+    lock = FileLock(path, fallback_to_soft=False)
     try:
-        import fcntl  # not on Windows
-
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except (ImportError, OSError):
-        yield False
-        return
+        lock.acquire()
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
     try:
-        yield True
+        yield lock.is_locked
     finally:
-        fcntl.flock(file, fcntl.LOCK_UN)
+        lock.release()
+
+
+class RunLock:
+    """Allow one run per folder: held from creation until `release`; a second lock on the same folder is refused.
+
+    Where the file system has no locks, the folder is not protected.
+
+    Args:
+        folder: The run folder; it and its parents are created if missing.
+
+    Raises:
+        ValueError: Another process, which the message names, holds the lock, or `.lock` is not a lock file.
+        OSError: The lock file cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK
+        self._created_folders = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        # The timeout covers the moment in which the last holder removes the file: filelock then tries again.
+        self._lock = FileLock(
+            self.path, timeout=0.1, thread_local=False, fallback_to_soft=False, on_acquired=self._write_process_id
+        )
+        try:
+            with name_in_errors(self.path):
+                self._acquire()
+        except (ValueError, OSError):
+            self._remove_folders()
+            raise
+
+    def _acquire(self) -> None:
+        if self.path.is_symlink() or (self.path.exists() and not self.path.is_file()):
+            raise ValueError(f"{self.path} must be the lock of a run, got a link or no file: remove it")
+        self._content_before = self._content() if self.path.exists() else None
+        content = (self._content_before or b"").strip()
+        # Checked before the file is opened, as some versions of filelock empty it.
+        if content and not (content.isdigit() and len(content) < LONGEST):
+            raise ValueError(f"{self.path} must be the lock of a run, got another file: choose another folder")
+        try:
+            self._lock.acquire()
+        except Timeout:
+            holder = self._content(start=1).decode(errors="replace") or "unknown"
+            raise ValueError(
+                f"the run folder {self.path.parent} is in use by another run (process {holder}): "
+                "wait for it, or choose another folder"
+            ) from None
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+            with self.path.open("r+b") as file:
+                self._write_process_id(file.fileno())
+
+    def _write_process_id(self, handle: int) -> None:
+        """Say who holds the lock, from byte 1 on: Windows lets nobody else read the first byte, which is locked."""
+        try:
+            os.ftruncate(handle, 0)
+            os.write(handle, b" %d" % os.getpid())
+        except OSError:
+            self._unlink()
+            raise
+
+    def _content(self, start: int = 0) -> bytes:
+        with suppress(OSError), self.path.open("rb", buffering=0) as file:
+            file.seek(start)
+            return file.read(LONGEST)
+        return b""
+
+    def release(self, *, restore: bool = False) -> None:
+        """Unlock the folder; remove the lock file, and the folders created for it that are still empty.
+
+        Args:
+            restore: Give a lock file that existed before its content back instead: without a run, it may be the user's.
+        """
+        if restore and self._content_before is not None:
+            self.path.write_bytes(self._content_before)
+        else:
+            self._unlink()
+        self._lock.release()
+        self._remove_folders()
+
+    def _unlink(self) -> None:
+        with suppress(PermissionError):  # Windows keeps the name of an open file, and filelock removes it later
+            self.path.unlink(missing_ok=True)
+
+    def _remove_folders(self) -> None:
+        with suppress(OSError):  # one that holds something now stays, and its parents with it
+            for folder in self._created_folders:
+                folder.rmdir()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

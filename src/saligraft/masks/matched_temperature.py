@@ -1,11 +1,9 @@
-"""The temperature at which stochastic selection takes as many cells as top-k does (§5.4, the fair ablation)."""
-
-from __future__ import annotations
+"""The temperature at which stochastic selection grafts as many cells as top-k does (§5.4, the fair ablation)."""
 
 from torch import Tensor
 
 from saligraft import checks
-from saligraft.masks.salient import Normalize, salient_regions
+from saligraft.masks.salient import Normalize, check_selection, select_salient
 
 # Beyond these the selection no longer changes for maps of unit l2 norm: one cell, or those above the plain mean.
 COLDEST, HOTTEST = 1e-4, 1e4
@@ -14,17 +12,35 @@ COLDEST, HOTTEST = 1e-4, 1e4
 def matched_temperature(
     saliency: Tensor, k: int, *, sampling: float = 0.5, threshold: float = 1.0, normalize: Normalize = "l2"
 ) -> float:
-    """Solve E_i[ΣM_i] = k for T over maps (B, h, w): `sampling` · mean |S''(T)| = k; sampling is E[p_B] (§5.4).
+    """Solve E_i[ΣM_i] = k for T over a set of maps: sampling · mean |S''(T)| = k (§5.4).
 
-    |S''| grows with T, from the peaks alone to the cells above the mean, so bisection finds it. Where no T gives k, the
-    error says what can be had. Over a finite set of maps the count moves in small steps; the nearest is taken.
+    |S''| grows with T, from the peaks alone to the cells above the mean, so bisection finds it; over a finite set of
+    maps it grows in small steps, of which the nearest to k is returned. Where no T gives k, the error states the range.
+
+    Args:
+        saliency: (B, h, w), at the grid that is grafted.
+        k: Cells per map.
+        sampling: E[p_B], the expected share of salient cells that P selects.
+        threshold: As in `salient_regions`.
+        normalize: As in `salient_regions`.
+
+    Returns:
+        T.
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> maps = torch.rand(64, 8, 8, generator=torch.Generator().manual_seed(0))
+        >>> temperature = sg.matched_temperature(maps, k=6)
+        >>> round(float(sg.salient_regions(maps, temperature).float().sum(dim=(1, 2)).mean()))
+        12
     """
     checks.saliency(saliency)
+    check_selection(COLDEST, threshold, normalize)
     checks.whole_number("k", k, least=1)
     checks.probability("sampling", sampling)
 
     def expected(temperature: float) -> float:
-        regions = salient_regions(saliency, temperature, threshold, normalize)
+        regions = select_salient(saliency, temperature, threshold, normalize)
         return sampling * float(regions.sum(dim=(1, 2)).float().mean())
 
     low, high = COLDEST, HOTTEST

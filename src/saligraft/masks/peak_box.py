@@ -1,25 +1,29 @@
 """A box around the peak of a map, for SaliencyMix (Uddin et al., ICLR 2021, Section 3.2)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
 from saligraft import checks
-from saligraft.masks.salient import usable_maps
 
 
 def peak_box(saliency: Tensor, ratio: Tensor, height: int, width: int) -> Tensor:
-    """Boxes (B, 4) as top, left, bottom, right (end exclusive), centred at each map's peak, clipped at the border.
+    """Boxes centred at each map's peak, clipped at the border.
 
-    saliency (B, h, w); ratio (B,) in [0, 1] is the box's share of the H × W image before clipping, sized as
-    `draws.boxes` sizes CutMix's (the authors round each half down, so that their odd sides are one pixel shorter).
-    Of equal peaks the first counts, as for the authors; of a cell that covers several pixels the middle one. A map that
-    is not finite has no peak: its box is empty.
+    Sized as `draws.boxes` sizes CutMix's (the authors round each half down, so that their odd sides are one pixel
+    shorter). Of equal peaks the first counts, as for the authors; of a cell that covers several pixels the middle one.
+    A map that is not finite has no peak: its box is empty.
+
+    Args:
+        saliency: (B, h, w).
+        ratio: (B,) in [0, 1], the box's share of the image before clipping.
+        height: H of the image.
+        width: W of the image.
+
+    Returns:
+        (B, 4) as top, left, bottom, right (end exclusive).
     """
     checks.saliency(saliency)
-    checks.rank("ratio", ratio, "(B)")
-    checks.same_device("ratio", ratio, saliency, "saliency")
+    checks.rank("ratio", ratio, "(B)", saliency, "saliency")
     if len(ratio) != len(saliency):
         raise ValueError(f"ratio must have one entry per map: expected {len(saliency)}, got {len(ratio)}")
     for name, value in (("height", height), ("width", width)):
@@ -35,4 +39,4 @@ def peak_box(saliency: Tensor, ratio: Tensor, height: int, width: int) -> Tensor
     size = torch.stack((side * height, side * width), dim=1).long()
     start = centre - size // 2
     box = torch.cat((start.clamp(min=0), torch.minimum(start + size, limit)), dim=1)
-    return torch.where(usable_maps(saliency)[:, None], box, 0)
+    return torch.where(checks.usable_maps(saliency)[:, None], box, 0)

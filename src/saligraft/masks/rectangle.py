@@ -1,7 +1,5 @@
 """Boxes as masks over pixels, for CutMix and its relatives (§3, the indicator 1^Rect)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -9,7 +7,16 @@ from saligraft import checks
 
 
 def rectangle_mask(box: Tensor, height: int, width: int) -> Tensor:
-    """True inside the boxes: (B, 4) as top, left, bottom, right (end exclusive) -> bool (B, H, W)."""
+    """True inside the boxes.
+
+    Args:
+        box: (B, 4) whole pixels: top, left, bottom, right (end exclusive).
+        height: H of the image.
+        width: W of the image.
+
+    Returns:
+        bool (B, H, W).
+    """
     checks.rank("box", box, "(B, 4)")
     if box.shape[1] != 4:
         raise ValueError(f"box must have shape (B, 4), got {checks.shape_of(box)}")

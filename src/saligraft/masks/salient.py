@@ -1,7 +1,5 @@
 """Which cells are salient: softmax with temperature, thresholded at its mean (§4.1, Eq. 3-4)."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal, get_args
 
@@ -17,17 +15,43 @@ NORMALIZATIONS: tuple[str, ...] = get_args(Normalize)
 def salient_regions(
     saliency: Tensor, temperature: float = 0.2, threshold: float = 1.0, normalize: Normalize = "l2"
 ) -> Tensor:
-    """S'': the cells whose softmax share exceeds `threshold` times the mean share, bool (B, h, w) (Eq. 3-4).
+    """S'': the cells whose softmax share S' exceeds `threshold` times the mean share (Eq. 3-4).
 
-    The mean share σ_mean is 1/(hw), so S' > t σ_mean is compared in log space as S/T - log mean exp(S/T) > log t.
-    `threshold=0` selects every cell. A flat map selects nothing; so does one that is not finite, or negative somewhere.
+    A flat map selects nothing; so does one that is not finite, or negative somewhere.
+
+    Args:
+        saliency: (B, h, w).
+        temperature: T of Eq. 3; smaller selects fewer cells.
+        threshold: σ as a multiple of σ_mean: 1 is the paper, 0 selects every cell.
+        normalize: Scale of each map before the softmax: by its "l2" norm, "max", "sum", "minmax" or "none".
+
+    Returns:
+        bool (B, h, w).
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> sg.salient_regions(torch.tensor([[[1.0, 9.0], [2.0, 1.0]]]))
+        tensor([[[False,  True],
+                 [False, False]]])
     """
     checks.saliency(saliency)
+    check_selection(temperature, threshold, normalize)
+    return select_salient(saliency, temperature, threshold, normalize)
+
+
+def check_selection(temperature: float, threshold: float, normalize: str) -> None:
+    """The options of `salient_regions`."""
     checks.positive("temperature", temperature)
     checks.not_negative("threshold", threshold)
-    if checks.validating():
-        checks.saliency_values(saliency)
-    usable = usable_maps(saliency)[:, None, None]
+    checks.one_of("normalize", normalize, NORMALIZATIONS)
+
+
+def select_salient(saliency: Tensor, temperature: float, threshold: float, normalize: Normalize) -> Tensor:
+    """`salient_regions` without validation.
+
+    The mean share σ_mean is 1/(hw), so S' > t σ_mean is compared in log space as S/T - log mean exp(S/T) > log t.
+    """
+    usable = checks.usable_maps(saliency)[:, None, None]
     if threshold == 0:
         return usable.expand(saliency.shape)
     below_peak = _below_peak(normalized(saliency, normalize))
@@ -38,8 +62,12 @@ def salient_regions(
 
 
 def normalized(saliency: Tensor, normalize: Normalize) -> Tensor:
-    """Bring each map to a common scale before the softmax; an all-zero map stays zero, float32 or wider."""
-    checks.one_of("normalize", normalize, NORMALIZATIONS)
+    """Bring each map (B, h, w) to a common scale before the softmax, float32 or wider; an all-zero map stays zero.
+
+    Args:
+        saliency: (B, h, w).
+        normalize: As in `salient_regions`.
+    """
     saliency = checks.at_least_float32(saliency)
     if normalize == "none":
         return saliency
@@ -51,11 +79,6 @@ def normalized(saliency: Tensor, normalize: Normalize) -> Tensor:
     if normalize == "sum":
         return _divided(saliency, saliency.sum(dim=(1, 2), keepdim=True))
     return saliency
-
-
-def usable_maps(saliency: Tensor) -> Tensor:
-    """True (B,) where a map is what saliency must be, finite and nowhere negative."""
-    return (saliency.isfinite() & (saliency >= 0)).flatten(1).all(dim=1)
 
 
 def _below_peak(level: Tensor) -> Tensor:

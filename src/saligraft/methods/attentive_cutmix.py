@@ -1,9 +1,7 @@
-"""Attentive CutMix: paste the cells that a network attends to most; weigh the label by their area.
+"""Attentive CutMix: paste the cells that a network attends to most; weight the label by their area.
 
 Walawalkar et al., ICASSP 2020; §2 of the Saliency Grafting paper. Shapes: B batch, h w cells of the attention grid.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,30 +11,62 @@ from torch import Tensor
 
 from saligraft import checks
 from saligraft.batch import MixedBatch
+from saligraft.grafting import overlay, pixel_area
 from saligraft.masks.top_k import top_k_regions
-from saligraft.methods.base import BatchMixer
-from saligraft.methods.saliency_grafting import graft_regions
+from saligraft.methods.base import BatchMixer, check_batch
 from saligraft.saliency.rescale import resize_saliency
 
 
 def attentive_cutmix(images: Tensor, labels: Tensor, saliency: Tensor, *, partner: Tensor, k: int = 6) -> MixedBatch:
-    """Paste the k cells of the highest saliency (B, h, w) onto the partners (B,). Pure; the grid is saliency's."""
-    mask = top_k_regions(saliency, k)
-    return graft_regions(images, labels, saliency, partner=partner, mask=mask, label_mixing="area")
+    """Paste the k cells of the highest saliency onto the partners. Pure; the grid is saliency's.
+
+    A sample whose own or whose partner's map is not finite, or negative, is left as its destination.
+
+    Args:
+        images: (B, C, H, W).
+        labels: (B,) or (B, K).
+        saliency: (B, h, w).
+        partner: (B,), the destination of each source.
+        k: Cells to paste.
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> images, labels = torch.rand(2, 3, 8, 8), torch.tensor([0, 1])
+        >>> sg.attentive_cutmix(images, labels, torch.rand(2, 4, 4), partner=labels.flip(0), k=4).source_weight
+        tensor([0.2500, 0.2500])
+    """
+    check_batch(images, labels, partner)
+    checks.saliency(saliency, batch=len(images), like=images)
+    usable = checks.usable_maps(saliency)
+    mask = top_k_regions(saliency, k) & usable[partner][:, None, None]
+    mixed = overlay(images, images[partner], mask)
+    return MixedBatch(mixed, labels, labels[partner], pixel_area(mask, *images.shape[2:]), mask, partner)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentiveCutMix(BatchMixer[Tensor]):
     """Draw partners, then paste the most attended cells of each source.
 
-    The map may come from any network, a frozen one as its authors have it or the one in training: it is the
-    `saliency` argument. Partners and the coin of `probability` are all that is drawn.
+    The map may come from any network, a frozen one as its authors have it or the one in training.
+
+    Args:
+        k: N, the cells that are pasted.
+        grid: The map is resized to grid x grid, the authors' 7 x 7; None keeps its own resolution.
+        probability: Of a sample being mixed; the others are left unchanged.
+        per: Whether that coin is drawn for each "sample" or once per "batch".
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> method = sg.AttentiveCutMix(k=9, grid=6)
+        >>> method(torch.rand(4, 3, 24, 24), torch.arange(4), torch.rand(4, 8, 8)).source_weight
+        tensor([0.2500, 0.2500, 0.2500, 0.2500])
     """
 
     needs_saliency: ClassVar[bool] = True
+    saliency_source: ClassVar[str | None] = "feature-map"
 
-    k: int = 6  # N, the cells that are pasted
-    grid: int | None = 7  # the map is resized to grid x grid, the authors' 7 x 7; None keeps its own resolution
+    k: int = 6
+    grid: int | None = 7
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,13 +78,10 @@ class AttentiveCutMix(BatchMixer[Tensor]):
             raise ValueError(f"k must be at most {self.grid**2}, the cells of the grid, got {self.k}")
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """The partners (B,)."""
         return self.draw_partners(images, generator)
 
     def apply(self, images: Tensor, labels: Tensor, saliency: Tensor | None, drawn: Tensor) -> MixedBatch:
-        if saliency is None:
-            raise ValueError("saliency must be given to AttentiveCutMix, got None: see SaliencyCapture")
-        saliency = saliency.detach()
+        saliency = self._check_saliency(saliency)
         if self.grid is not None:
             if self.grid > min(images.shape[2:]):
                 raise ValueError(f"grid must not exceed the image {tuple(images.shape[2:])}, got {self.grid}")

@@ -1,10 +1,11 @@
-"""The kind "batch mixer": draw on the host, then apply; what all methods, and what all of this kind, share."""
+"""What all methods share, and the kind "batch mixer": draw on the host, then apply."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Self, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -17,19 +18,53 @@ Draws = TypeVar("Draws")
 
 @dataclass(frozen=True, kw_only=True)
 class Applied:
-    """What every kind has: how often it is applied, and whether each sample has draws of its own."""
+    """What every method has, and what the registry, the steps and recipes ask of its class.
 
-    probability: float = 1.0  # of being applied; a sample that is passed over is left as it was
-    per: draws.Per = "sample"  # whether draws and that coin are made for each sample or once per batch
+    Args:
+        probability: Of being applied; other samples are left unchanged.
+        per: Whether draws, that coin included, are made for each "sample" or once per "batch".
+    """
+
+    saliency_source: ClassVar[str | None] = None
+    """The saliency source its authors use; None for methods that use no maps."""
+    needs_saliency: ClassVar[bool] = False
+    """Whether it cannot mix without a map; a method that has a source and does not need it makes its own."""
+    with_originals: ClassVar[bool] = False
+    """Whether the originals are trained on too, or the mixed images alone."""
+    data_decides: ClassVar[bool] = False
+    """Whether the data alone sets the `data_options`; else they are defaults that a recipe may change."""
+
+    probability: float = 1.0
+    per: draws.Per = "sample"
 
     def __post_init__(self) -> None:
         checks.probability("probability", self.probability)
         checks.one_of("per", self.per, get_args(draws.Per))
 
-    def _check_draw(self, images: Tensor, generator: torch.Generator | None) -> None:
-        """What every draw begins with."""
-        checks.images(images)
-        checks.generator(generator)
+    @classmethod
+    def data_options(cls, mean: Sequence[float], std: Sequence[float]) -> dict[str, Any]:
+        """The options that follow from how the loader normalises the images, by `mean` and `std` of each channel."""
+        del mean, std
+        return {}
+
+    def singles(self) -> Iterator[Applied]:
+        """The methods that a composition or a choice is made of, at any depth; else the method itself."""
+        yield self
+
+    def without_noise(self) -> Self:
+        """The same method without noise that only a step of its own can make; itself where there is none."""
+        return self
+
+    @property
+    def makes_noise(self) -> bool:
+        """Whether only a step of its own, which has the gradient, can apply all of it."""
+        return any(method.without_noise() is not method for method in self.singles())
+
+    def _inherit_traits(self) -> None:
+        """Make a composition or choice need, and train on, what any of its methods does."""
+        for trait in ("needs_saliency", "with_originals"):
+            value = any(getattr(method, trait) for method in self.singles())
+            object.__setattr__(self, trait, value)
 
     def _count(self, images: Tensor) -> int:
         """How many draws a batch needs."""
@@ -40,20 +75,36 @@ class Applied:
         coins = torch.rand(self._count(images), generator=generator) < self.probability
         return coins.expand(len(images))
 
+    def _check_draw(self, images: Tensor, generator: torch.Generator | None) -> None:
+        checks.images(images)
+        checks.generator(generator)
+
+
+def saliency_sources(methods: Iterable[Applied]) -> tuple[str, ...]:
+    """The sources that the authors of those methods use which need maps, or else of those that can use them.
+
+    Args:
+        methods: Methods of any kind, compositions and choices included.
+    """
+    singles = [single for method in methods for single in method.singles()]
+    asked = [single for single in singles if single.needs_saliency] or singles
+    return tuple(dict.fromkeys(single.saliency_source for single in asked if single.saliency_source))
+
 
 @dataclass(frozen=True, kw_only=True)
 class BatchMixer(Applied, ABC, Generic[Draws]):
-    """Mixes each image of a batch with another one of it: ``method(images, labels, saliency) -> MixedBatch``."""
+    """Mixes each image of a batch with another one of it: ``method(images, labels, saliency) -> MixedBatch``.
 
-    needs_saliency: ClassVar[bool] = False
-    uses_saliency: ClassVar[bool] = False  # whether it can use a map that it can also do without
-    saliency_source: ClassVar[str] = "feature-map"  # where the map comes from by its authors' word
-    with_originals: ClassVar[bool] = False  # whether the originals are trained on too, or the mixed images alone
+    Args:
+        probability: Of a sample being mixed; the others are left unchanged.
+        per: Whether draws, that coin included, are made for each "sample" or once per "batch".
+    """
 
     @property
     def moves_pixels(self) -> bool:
-        """True where a mixed image shows pixels of the source or destination in another place than theirs."""
-        return False
+        """True where a mixed image may show pixels in another place than they have in source or destination."""
+        parts = (method for method in self.singles() if method is not self)
+        return any(isinstance(method, BatchMixer) and method.moves_pixels for method in parts)
 
     def without_noise(self) -> Self:
         """The method without parts that need a training step, such as adversarial noise: for pictures."""
@@ -61,11 +112,23 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
 
     @abstractmethod
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> Draws:
-        """Make every random choice for this batch, on the host; moved to the device of `images`."""
+        """Make every random choice for this batch, on the host; moved to the device of `images`.
+
+        Args:
+            images: (B, C, H, W).
+            generator: On the CPU; None for torch's global one.
+        """
 
     @abstractmethod
     def apply(self, images: Tensor, labels: Tensor, saliency: Tensor | None, drawn: Draws) -> MixedBatch:
-        """Mix for given draws. Nothing random, no input changed; a sample with a broken map stays ungrafted."""
+        """Mix for given draws. Nothing random, no input changed; a sample with a broken map stays ungrafted.
+
+        Args:
+            images: (B, C, H, W).
+            labels: (B,) or (B, K).
+            saliency: (B, h, w), for methods that use maps.
+            drawn: What `draw` returned.
+        """
 
     def __call__(
         self,
@@ -75,18 +138,30 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
         *,
         generator: torch.Generator | None = None,
     ) -> MixedBatch:
-        """Draw, then apply. images (B, C, H, W), labels (B,) or (B, K), saliency (B, h, w) where it is needed."""
+        """Draw, then apply.
+
+        Args:
+            images: (B, C, H, W).
+            labels: (B,) or (B, K).
+            saliency: (B, h, w), finite and >= 0; required where `needs_saliency`.
+            generator: On the CPU; None for torch's global one.
+        """
         check_batch(images, labels)
         checks.label_values(labels)
         if saliency is not None:
-            checks.saliency(saliency, batch=len(images))
-            checks.same_device("saliency", saliency, images)
+            checks.saliency(saliency, batch=len(images), like=images)
             checks.saliency_values(saliency)
         elif self.needs_saliency:
-            raise ValueError(f"saliency must be given to {type(self).__name__}, got None: see SaliencyCapture")
+            self._check_saliency(saliency)
         return self.apply(images, labels, saliency, self.draw(images, generator=generator))
 
+    def _check_saliency(self, saliency: Tensor | None) -> Tensor:
+        if saliency is None:
+            raise ValueError(f"saliency must be given to {type(self).__name__}, got None: see SaliencyCapture")
+        return saliency.detach()
+
     def draw_partners(self, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Validate what a draw begins with, and draw the partners (B,), on the images' device."""
         self._check_draw(images, generator)
         partner = draws.partners(len(images), probability=self.probability, per=self.per, generator=generator)
         return draws.to_device(partner, images.device)
@@ -97,13 +172,17 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
 
 
 def check_batch(images: Tensor, labels: Tensor, partner: Tensor | None = None) -> None:
-    """Shapes, types and devices of what every pure mixing function is given."""
+    """Validate the shapes, types and devices of the arguments that all mixing functions have.
+
+    Args:
+        images: (B, C, H, W).
+        labels: (B,) or (B, K).
+        partner: (B,) indices into the batch, if there are any yet.
+    """
     checks.images(images)
-    checks.labels(labels, len(images))
-    checks.same_device("labels", labels, images)
+    checks.labels(labels, len(images), images)
     if partner is not None:
-        checks.per_sample("partner", partner, len(images))
-        checks.same_device("partner", partner, images)
+        checks.per_sample("partner", partner, images)
         if partner.dtype != torch.int64:
             raise TypeError(f"partner must hold indices as torch.int64, got {partner.dtype}")
         if checks.may_look(partner) and not bool(((partner >= 0) & (partner < len(images))).all()):

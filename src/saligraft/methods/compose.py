@@ -1,8 +1,6 @@
 """Image transforms before a batch mixer, as in "Cutout + Mixup"; together again a batch mixer."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,21 +8,37 @@ import torch
 from torch import Tensor
 
 from saligraft.batch import MixedBatch
-from saligraft.methods.base import BatchMixer
+from saligraft.methods.base import Applied, BatchMixer
 from saligraft.methods.kinds import ImageTransform
 
 
 class ComposeDraws(NamedTuple):
+    """The draws of one batch.
+
+    Args:
+        transforms: Those of each image transform.
+        mixer: Those of the batch mixer; None without one.
+    """
+
     transforms: tuple[Any, ...]
     mixer: Any
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compose(BatchMixer[ComposeDraws]):
-    """Transform the images, then mix them: ``Compose([Cutout(), Mixup()])``.
+    """Transform the images, then mix them.
 
-    Without a mixer, as in ``Compose([Cutout()])``, the labels stay. A saliency map that is given is that of the
-    images as they came. Each part has its own `probability` and `per`; those of the whole cannot be set.
+    Without a mixer, as in ``Compose([Cutout()])``, the labels stay. A saliency map is that of the untransformed
+    images. Each part has its own `probability` and `per`; those of the composition cannot be set.
+
+    Args:
+        parts: Image transforms, then at most one batch mixer.
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> method = sg.Compose([sg.Cutout(size=4), sg.Mixup()])
+        >>> method(torch.rand(2, 3, 8, 8), torch.tensor([0, 1])).images.shape
+        torch.Size([2, 3, 8, 8])
     """
 
     parts: Sequence[ImageTransform[Any] | BatchMixer[Any]] = field(kw_only=False)
@@ -35,30 +49,29 @@ class Compose(BatchMixer[ComposeDraws]):
             raise ValueError("probability and per must be set on each of parts, not on Compose")
         if not isinstance(self.parts, Sequence):
             raise TypeError(f"parts must be a sequence such as [Cutout(), Mixup()], got {type(self.parts).__name__}")
-        parts = tuple(self.parts)
-        transforms = parts[:-1] if parts and isinstance(parts[-1], BatchMixer) else parts
+        object.__setattr__(self, "parts", tuple(self.parts))
+        transforms = self.parts if self.mixer is None else self.parts[:-1]
         for part in transforms:
             if not isinstance(part, ImageTransform):
                 raise TypeError(f"parts must be image transforms, then at most one mixer; got {type(part).__name__}")
         if not transforms:
             raise ValueError("parts must begin with an image transform such as Cutout(), got none")
-        object.__setattr__(self, "parts", parts)
-        if self.mixer is not None:
-            for trait in ("needs_saliency", "uses_saliency", "saliency_source", "with_originals"):
-                object.__setattr__(self, trait, getattr(self.mixer, trait))
+        self._inherit_traits()
+
+    def singles(self) -> Iterator[Applied]:
+        for part in self.parts:
+            yield from part.singles()
 
     @property
     def transforms(self) -> tuple[ImageTransform[Any], ...]:
+        """The parts before the mixer."""
         return tuple(part for part in self.parts if isinstance(part, ImageTransform))
 
     @property
     def mixer(self) -> BatchMixer[Any] | None:
-        last = self.parts[-1]
+        """The last part, if it is a batch mixer."""
+        last = self.parts[-1] if self.parts else None
         return last if isinstance(last, BatchMixer) else None
-
-    @property
-    def moves_pixels(self) -> bool:
-        return self.mixer is not None and self.mixer.moves_pixels
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> ComposeDraws:
         drawn = tuple(transform.draw(images, generator=generator) for transform in self.transforms)

@@ -1,9 +1,7 @@
-"""CutMix: paste a random box of the source onto the destination; weigh the label by the box's area.
+"""CutMix: paste a random box of the source onto the destination; weight the label by the box's area.
 
 Yun et al., ICCV 2019; §3 of the Saliency Grafting paper: the box's area is proportional to λ.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,33 +11,63 @@ from torch import Tensor
 
 from saligraft import checks, draws
 from saligraft.batch import MixedBatch
-from saligraft.grafting import graft, pixel_area
+from saligraft.grafting import overlay, pixel_area
 from saligraft.masks.rectangle import rectangle_mask
 from saligraft.methods.base import BatchMixer, check_batch
 
 
 def cutmix(images: Tensor, labels: Tensor, *, partner: Tensor, box: Tensor) -> MixedBatch:
-    """Paste the boxes (B, 4), as top, left, bottom, right, onto the partners. Pure.
+    """Paste boxes onto the partners. Pure.
 
     The weight is the pixel area that shows, which clipping at the border made smaller than the drawn λ.
+
+    Args:
+        images: (B, C, H, W).
+        labels: (B,) or (B, K).
+        partner: (B,), the destination of each source.
+        box: (B, 4) as top, left, bottom, right (end exclusive).
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> images, labels = torch.rand(2, 3, 8, 8), torch.tensor([0, 1])
+        >>> box = torch.tensor([[0, 0, 4, 4], [0, 0, 8, 4]])
+        >>> sg.cutmix(images, labels, partner=labels.flip(0), box=box).source_weight
+        tensor([0.2500, 0.5000])
     """
     check_batch(images, labels, partner)
-    checks.per_sample("box", box, len(images), "(B, 4)")
+    checks.per_sample("box", box, images, "(B, 4)")
     height, width = images.shape[2:]
     mask = rectangle_mask(box, height, width)
-    weight = pixel_area(mask, height, width)
-    mixed = graft(images, images[partner], mask)
-    return MixedBatch(mixed, labels, labels[partner], weight, mask, partner)
+    mixed = overlay(images, images[partner], mask)
+    return MixedBatch(mixed, labels, labels[partner], pixel_area(mask, height, width), mask, partner)
 
 
 class CutMixDraws(NamedTuple):
+    """The draws of one batch.
+
+    Args:
+        partner: (B,).
+        box: (B, 4).
+    """
+
     partner: Tensor
     box: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class CutMix(BatchMixer[CutMixDraws]):
-    """Draw partners, λ ~ Beta(alpha, alpha) and a box of area λ with a uniform centre, then paste."""
+    """Draw partners, λ ~ Beta(alpha, alpha) and a box of area λ with a uniform centre, then paste.
+
+    Args:
+        alpha: Of the Beta distribution.
+        probability: Of a sample being mixed; the others are left unchanged.
+        per: Whether λ, box and that coin are drawn for each "sample" or once per "batch".
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> sg.CutMix(probability=0.5)(torch.rand(4, 3, 8, 8), torch.arange(4)).mask.shape
+        torch.Size([4, 8, 8])
+    """
 
     alpha: float = 1.0
 
@@ -55,5 +83,5 @@ class CutMix(BatchMixer[CutMixDraws]):
         return CutMixDraws(partner, draws.to_device(box, images.device))
 
     def apply(self, images: Tensor, labels: Tensor, saliency: Tensor | None, drawn: CutMixDraws) -> MixedBatch:
-        del saliency  # CutMix looks at no content
+        del saliency
         return cutmix(images, labels, partner=drawn.partner, box=drawn.box)

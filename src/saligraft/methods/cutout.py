@@ -3,8 +3,6 @@
 DeVries & Taylor, 2017. Shapes: B batch, C channels, H W pixels.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -16,12 +14,22 @@ from saligraft.methods.kinds import ImageTransform
 
 
 def cutout(images: Tensor, *, box: Tensor, fill: float = 0.0) -> Tensor:
-    """Set the boxes (B, 4), as top, left, bottom, right (end exclusive), to `fill` in all channels. Pure."""
+    """Set the boxes to `fill` in all channels. Pure.
+
+    Args:
+        images: (B, C, H, W).
+        box: (B, 4) as top, left, bottom, right (end exclusive).
+        fill: The value inside.
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> sg.cutout(torch.ones(1, 1, 2, 3), box=torch.tensor([[0, 0, 2, 2]]))
+        tensor([[[[0., 0., 1.],
+                  [0., 0., 1.]]]])
+    """
     checks.images(images)
-    checks.same_device("box", box, images)
+    checks.per_sample("box", box, images, "(B, 4)")
     hole = rectangle_mask(box, images.shape[2], images.shape[3])
-    if len(box) != len(images):
-        raise ValueError(f"box must have one entry per image: expected {len(images)}, got {len(box)}")
     return images.masked_fill(hole[:, None], fill)
 
 
@@ -29,21 +37,35 @@ def cutout(images: Tensor, *, box: Tensor, fill: float = 0.0) -> Tensor:
 class Cutout(ImageTransform[Tensor]):
     """Draw a square with a uniform centre, clipped at the border, then blank it.
 
-    Zero is the mean colour, since images come normalised: Cutout stands after normalisation, as its authors have it.
+    Zero is the mean colour of normalised images: Cutout follows normalisation, as its authors have it.
+
+    Args:
+        size: Side in pixels before clipping: the authors' for CIFAR-10 (8 for CIFAR-100, 20 for SVHN).
+        fill: The value inside.
+        probability: Of a sample being cut; the others are left unchanged.
+        per: Whether square and that coin are drawn for each "sample" or once per "batch".
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> sg.Cutout(size=4)(torch.ones(2, 3, 8, 8)).shape
+        torch.Size([2, 3, 8, 8])
     """
 
-    size: int = 16  # side in pixels before clipping: the authors' for CIFAR-10 (8 for CIFAR-100, 20 for SVHN)
+    size: int = 16
     fill: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.whole_number("size", self.size, least=1, most=10**6)
-        if isinstance(self.fill, bool) or not isinstance(self.fill, int | float):
-            raise TypeError(f"fill must be a number, got {type(self.fill).__name__}")
-        checks.not_absurd("fill", self.fill)
+        checks.number("fill", self.fill)
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """Boxes (B, 4); a sample that is passed over has an empty one."""
+        """Boxes (B, 4); a sample that is left unchanged has an empty one.
+
+        Args:
+            images: (B, C, H, W).
+            generator: On the CPU; None for torch's global one.
+        """
         self._check_draw(images, generator)
         limit = torch.tensor(images.shape[2:])
         centre = (torch.rand(self._count(images), 2, generator=generator) * limit).long()

@@ -1,6 +1,4 @@
-"""The kinds beside batch mixers: image transforms, feature mixers and step strategies; what members of each share."""
-
-from __future__ import annotations
+"""The kinds beside batch mixers: image transforms, feature mixers and step strategies."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -20,52 +18,105 @@ Draws = TypeVar("Draws")
 
 @dataclass(frozen=True, kw_only=True)
 class ImageTransform(Applied, ABC, Generic[Draws]):
-    """Changes images and leaves their labels alone: ``transform(images) -> images``, both (B, C, H, W)."""
+    """Changes images and leaves their labels alone: ``transform(images) -> images``, both (B, C, H, W).
+
+    Args:
+        probability: Of a sample being changed.
+        per: Whether draws, that coin included, are made for each "sample" or once per "batch".
+    """
 
     @abstractmethod
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> Draws:
-        """Make every random choice for this batch, on the host; moved to the device of `images`."""
+        """Make every random choice for this batch, on the host; moved to the device of `images`.
+
+        Args:
+            images: (B, C, H, W).
+            generator: On the CPU; None for torch's global one.
+        """
 
     @abstractmethod
     def apply(self, images: Tensor, drawn: Draws) -> Tensor:
-        """Transform for given draws. Nothing random, no input changed."""
+        """Transform for given draws. Nothing random, no input changed.
+
+        Args:
+            images: (B, C, H, W).
+            drawn: What `draw` returned.
+        """
 
     def __call__(self, images: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """Draw, then apply."""
+        """Draw, then apply.
+
+        Args:
+            images: (B, C, H, W).
+            generator: On the CPU; None for torch's global one.
+        """
         checks.images(images)
         return self.apply(images, self.draw(images, generator=generator))
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureMixer(Applied, ABC):
-    """Mixes what a network makes of the images, inside the network: a context around one forward pass."""
+    """Mixes features inside the network: a context around one forward pass.
+
+    Args:
+        probability: Of a sample being mixed; the others are left unchanged.
+        per: Whether draws, that coin included, are made for each "sample" or once per "batch".
+    """
 
     @abstractmethod
     def mixing(
         self, model: nn.Module, images: Tensor, labels: Tensor, *, generator: torch.Generator | None = None
     ) -> AbstractContextManager[MixedBatch]:
-        """``with method.mixing(model, images, labels) as mixed: logits = model(mixed.images)``."""
+        """``with method.mixing(model, images, labels) as mixed: logits = model(mixed.images)``.
+
+        Args:
+            model: The network, which keeps no hook.
+            images: (B, C, H, W).
+            labels: (B,) or (B, K).
+            generator: On the CPU; None for torch's global one.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepStrategy(Applied, ABC):
-    """Trains on several views of each image with a loss of its own."""
+    """Trains on several views of each image with a loss of its own.
 
-    normalized: bool = False  # whether images come as the network takes them, or in [0, 1]
+    Args:
+        normalized: Whether images come as the network takes them, or in [0, 1].
+        probability: Of a sample being augmented; the views of others are the image itself.
+        per: Whether draws, that coin included, are made for each "sample" or once per "batch".
+    """
+
+    normalized: bool = False
 
     @abstractmethod
     def prepare(self, images: Tensor) -> Tensor:
-        """The images as they came, checked and made ready for the network: the first of the views."""
+        """The images unchanged but validated and normalised: the first of the views.
+
+        Args:
+            images: (B, C, H, W).
+        """
 
     @abstractmethod
     def views(self, images: Tensor, *, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
-        """The views (B, C, H, W) that the network is shown; the first is the image as it came."""
+        """The views (B, C, H, W) that the network is shown; the first is the unchanged image.
+
+        Args:
+            images: (B, C, H, W).
+            generator: On the CPU; None for torch's global one.
+        """
 
     @abstractmethod
     def loss(
         self, logits: Sequence[Tensor], originals: MixedBatch, criterion: Callable[[Tensor, MixedBatch], Tensor]
     ) -> Tensor:
-        """The loss of the views' logits, each (B, K); `criterion` is that of the labels."""
+        """The loss of all views.
+
+        Args:
+            logits: Of each view, (B, K).
+            originals: The unchanged images and their labels.
+            criterion: The loss of logits and labels.
+        """
 
 
 Method = BatchMixer[Any] | ImageTransform[Any] | FeatureMixer | StepStrategy

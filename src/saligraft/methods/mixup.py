@@ -1,9 +1,7 @@
-"""Mixup: blend two whole images, and their labels, in one proportion.
+"""Mixup: blend two images, and their labels, in one proportion.
 
 Zhang et al., ICLR 2018; Table 1 of the Saliency Grafting paper: λ x_i + (1−λ) x_j.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,28 +11,60 @@ from torch import Tensor
 
 from saligraft import checks, draws
 from saligraft.batch import MixedBatch
-from saligraft.grafting import graft
+from saligraft.grafting import overlay
 from saligraft.methods.base import BatchMixer, check_batch
 
 
 def mixup(images: Tensor, labels: Tensor, *, partner: Tensor, source_weight: Tensor) -> MixedBatch:
-    """Blend each image (B, C, H, W) with its partner; source_weight (B,) is λ. Pure."""
+    """Blend each image with its partner. Pure.
+
+    Args:
+        images: (B, C, H, W).
+        labels: (B,) or (B, K).
+        partner: (B,), the destination of each source.
+        source_weight: λ, (B,) in [0, 1].
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> images, labels = torch.tensor([0.0, 1.0]).view(2, 1, 1, 1), torch.tensor([0, 1])
+        >>> mixed = sg.mixup(images, labels, partner=labels.flip(0), source_weight=torch.tensor([0.25, 0.25]))
+        >>> mixed.images.flatten()
+        tensor([0.7500, 0.2500])
+    """
     check_batch(images, labels, partner)
-    checks.per_sample("source_weight", source_weight, len(images))
+    checks.per_sample("source_weight", source_weight, images)
     checks.mask_values(source_weight, "source_weight")
     mask = source_weight[:, None, None]
-    mixed = graft(images, images[partner], mask)
+    mixed = overlay(images, images[partner], mask)
     return MixedBatch(mixed, labels, labels[partner], source_weight, mask, partner)
 
 
 class MixupDraws(NamedTuple):
+    """The draws of one batch.
+
+    Args:
+        partner: (B,).
+        source_weight: λ, (B,).
+    """
+
     partner: Tensor
     source_weight: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mixup(BatchMixer[MixupDraws]):
-    """Draw partners and λ ~ Beta(alpha, alpha), then blend. The mask has shape (B, 1, 1)."""
+    """Draw partners and λ ~ Beta(alpha, alpha), then blend. The mask has shape (B, 1, 1).
+
+    Args:
+        alpha: Of the Beta distribution.
+        probability: Of a sample being mixed; the others are left unchanged.
+        per: Whether λ and that coin are drawn for each "sample" or once per "batch".
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> sg.Mixup(alpha=0.2)(torch.rand(4, 3, 8, 8), torch.arange(4)).mask.shape
+        torch.Size([4, 1, 1])
+    """
 
     alpha: float = 1.0
 
@@ -48,5 +78,5 @@ class Mixup(BatchMixer[MixupDraws]):
         return MixupDraws(partner, draws.to_device(ratio, images.device))
 
     def apply(self, images: Tensor, labels: Tensor, saliency: Tensor | None, drawn: MixupDraws) -> MixedBatch:
-        del saliency  # Mixup looks at no content
+        del saliency
         return mixup(images, labels, partner=drawn.partner, source_weight=drawn.source_weight)

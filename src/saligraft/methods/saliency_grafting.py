@@ -1,12 +1,11 @@
-"""Saliency Grafting: graft randomly chosen salient regions; weigh the label by what stays visible.
+"""Saliency Grafting: graft randomly chosen salient regions; weight the label by the saliency still visible.
 
 Park et al., AAAI 2022, Section 4. Source i gives, destination j = partner[i] receives.
 Shapes: B batch, C channels, H W pixels, h w saliency grid.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, get_args
 
@@ -15,9 +14,9 @@ from torch import Tensor
 
 from saligraft import checks, draws
 from saligraft.batch import MixedBatch
-from saligraft.grafting import graft, pixel_area
-from saligraft.labels import calibrated_weight
-from saligraft.masks.salient import NORMALIZATIONS, Normalize, salient_regions, usable_maps
+from saligraft.grafting import overlay, pixel_area
+from saligraft.labels import label_weight
+from saligraft.masks.salient import Normalize, check_selection, select_salient
 from saligraft.masks.top_k import top_k_regions
 from saligraft.methods.base import BatchMixer, check_batch
 from saligraft.saliency.rescale import resize_saliency
@@ -40,53 +39,63 @@ def graft_salient_regions(
     normalize: Normalize = "l2",
     label_mixing: LabelMixing = "saliency",
     norm: float = 2.0,
+    select: Callable[[Tensor], Tensor] | None = None,
 ) -> MixedBatch:
-    """Mix one batch for given draws: partner (B,) and chosen (B, h, w), the matrix P. Pure; the grid is saliency's."""
-    check_batch(images, labels, partner)
-    _check_cells("chosen", chosen, saliency, images)
-    mask = chosen & salient_regions(saliency, temperature, threshold, normalize)  # M = P ⊙ S''  (Eq. 3-4)
-    return graft_regions(images, labels, saliency, partner=partner, mask=mask, label_mixing=label_mixing, norm=norm)
-
-
-def graft_regions(
-    images: Tensor,
-    labels: Tensor,
-    saliency: Tensor,
-    *,
-    partner: Tensor,
-    mask: Tensor,
-    label_mixing: LabelMixing = "saliency",
-    norm: float = 2.0,
-) -> MixedBatch:
-    """Graft the cells of a given mask M (B, h, w), however they were selected, and mix the labels. Pure.
+    """Mix one batch for given draws (Section 4). Pure: nothing random, no input changed; the grid is saliency's.
 
     A sample whose own or whose partner's map is not finite, or negative, is left ungrafted: M = 0, weight 0.
+
+    Args:
+        images: (B, C, H, W).
+        labels: (B,) or (B, K).
+        saliency: S, (B, h, w).
+        partner: (B,), the destination of each source.
+        chosen: P, bool (B, h, w), the randomly chosen regions.
+        temperature: T of Eq. 3; smaller selects fewer regions.
+        threshold: σ as a multiple of σ_mean; 0 makes every cell salient.
+        normalize: Scale of S before the softmax.
+        label_mixing: By "saliency" (Eq. 5), or by the pixels' "area".
+        norm: Order of the norm in the importance I.
+        select: Another selection S'' of cells, (B, h, w) -> bool (B, h, w), in place of Eq. 3-4.
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> images, labels, saliency = torch.rand(2, 3, 8, 8), torch.tensor([0, 1]), torch.rand(2, 4, 4)
+        >>> chosen, partner = torch.rand(2, 4, 4) < 0.5, torch.tensor([1, 0])
+        >>> mixed = sg.graft_salient_regions(images, labels, saliency, partner=partner, chosen=chosen)
+        >>> bool((mixed.mask & ~chosen).any())
+        False
     """
     check_batch(images, labels, partner)
-    _check_cells("mask", mask, saliency, images)
+    checks.saliency(saliency, batch=len(images), like=images)
+    checks.cells("chosen", chosen, saliency)
     checks.one_of("label_mixing", label_mixing, LABEL_MIXINGS)
-    usable = usable_maps(saliency)
-    mask = mask & (usable & usable[partner])[:, None, None]
-    mixed = graft(images, images[partner], mask)  # φ = M ⊙ x_i + (1 − M) ⊙ x_j
-    height, width = images.shape[2:]
+    checks.norm(norm)
+    if select is None:
+        check_selection(temperature, threshold, normalize)
+        salient = select_salient(saliency, temperature, threshold, normalize)  # S''  (Eq. 3-4)
+    else:
+        salient = select(saliency)
+    usable = checks.usable_maps(saliency)
+    mask = chosen & salient & (usable & usable[partner])[:, None, None]  # M = P ⊙ S''
+    mixed = overlay(images, images[partner], mask)  # φ = M ⊙ x_i + (1 − M) ⊙ x_j  (Table 1)
+    size = (images.shape[2], images.shape[3])
     if label_mixing == "area":
-        weight = pixel_area(mask, height, width)
-    else:  # λ(S_i, S_j, M_i)  (Eq. 5)
-        weight = calibrated_weight(saliency, saliency[partner], mask, norm=norm, image_size=(height, width))
+        weight = pixel_area(mask, *size)
+    else:
+        weight = label_weight(saliency, saliency[partner], mask, norm, size)  # λ(S_i, S_j, M)  (Eq. 5)
     return MixedBatch(mixed, labels, labels[partner], weight.float(), mask, partner)
 
 
-def _check_cells(name: str, cells: Tensor, saliency: Tensor, images: Tensor) -> None:
-    checks.saliency(saliency, batch=len(images))
-    checks.same_device("saliency", saliency, images)
-    checks.tensor(name, cells)
-    if cells.dtype != torch.bool or cells.shape != saliency.shape:
-        expected = checks.shape_of(saliency)
-        raise ValueError(f"{name} must be bool of shape {expected}, got {cells.dtype} {checks.shape_of(cells)}")
-    checks.same_device(name, cells, images)
-
-
 class GraftDraws(NamedTuple):
+    """The draws of one batch.
+
+    Args:
+        partner: (B,).
+        grid: Cells a side that the map is resized to.
+        chosen: P, bool (B, grid, grid); all True for top-k, which samples nothing.
+    """
+
     partner: Tensor
     grid: int
     chosen: Tensor
@@ -94,29 +103,49 @@ class GraftDraws(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SaliencyGrafting(BatchMixer[GraftDraws]):
-    """Draw partners, a grid and regions, then graft."""
+    """Draw partners, a grid and regions, then graft: the paper's method (Section 4).
+
+    Args:
+        temperature: T of Eq. 3; smaller selects fewer regions.
+        alpha: p_B ~ Beta(alpha, alpha).
+        grids: Saliency resolutions, of which one is drawn per mini-batch; the map is resized to it.
+        threshold: σ as a multiple of σ_mean: 1 is the paper, 0 makes every cell salient.
+        normalize: Scale of S before the softmax: "l2", "max", "sum", "minmax" or "none".
+        selection: "stochastic", or "top-k": the k most salient cells, without sampling (§5.4).
+        k: Cells that "top-k" selects.
+        label_mixing: By "saliency" (Eq. 5), or by the pixels' "area" as the baselines do.
+        norm: Order of the norm in the importance I.
+        probability: Of a sample being mixed; the others are left unchanged.
+        per: One p_B per "batch" as in the paper, or one per "sample".
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> images, labels, saliency = torch.rand(4, 3, 32, 32), torch.arange(4), torch.rand(4, 8, 8)
+        >>> mixed = sg.SaliencyGrafting(temperature=0.1)(images, labels, saliency)
+        >>> mixed.images.shape, mixed.source_weight.shape
+        (torch.Size([4, 3, 32, 32]), torch.Size([4]))
+    """
 
     needs_saliency: ClassVar[bool] = True
+    saliency_source: ClassVar[str | None] = "feature-map"
     with_originals: ClassVar[bool] = True
 
-    temperature: float = 0.2  # T of Eq. 3: smaller selects fewer regions
-    alpha: float = 2.0  # p_B ~ Beta(alpha, alpha)
-    grids: Sequence[int] = (4, 8)  # one is drawn per mini-batch; the map is resized to it
-    threshold: float = 1.0  # σ as a multiple of σ_mean: 1 is the paper, 0 makes every cell salient
-    normalize: Normalize = "l2"  # scale of S before the softmax
-    selection: Selection = "stochastic"  # or the k most salient cells, without any draw
-    k: int = 6  # cells taken by selection="top-k"
-    label_mixing: LabelMixing = "saliency"  # or by pixel area, as the baselines do
-    norm: float = 2.0  # order of the norm in the importance I
-    per: draws.Per = "batch"  # one p_B per batch as in the paper, or one per sample
+    temperature: float = 0.2
+    alpha: float = 2.0
+    grids: Sequence[int] = (4, 8)
+    threshold: float = 1.0
+    normalize: Normalize = "l2"
+    selection: Selection = "stochastic"
+    k: int = 6
+    label_mixing: LabelMixing = "saliency"
+    norm: float = 2.0
+    per: draws.Per = "batch"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "grids", checks.grids(self.grids))
-        checks.positive("temperature", self.temperature)
+        check_selection(self.temperature, self.threshold, self.normalize)
         checks.positive("alpha", self.alpha)
-        checks.not_negative("threshold", self.threshold)
-        checks.one_of("normalize", self.normalize, NORMALIZATIONS)
         checks.one_of("selection", self.selection, SELECTIONS)
         checks.one_of("label_mixing", self.label_mixing, LABEL_MIXINGS)
         checks.norm(self.norm)
@@ -125,27 +154,26 @@ class SaliencyGrafting(BatchMixer[GraftDraws]):
             raise ValueError(f"k must be at most {min(self.grids) ** 2}, the cells of the smallest grid, got {self.k}")
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> GraftDraws:
-        partner = self.draw_partners(images, generator)
+        partner = self.draw_partners(images, generator)  # j
         checks.grids_fit(self.grids, images)
         grid = draws.grid(self.grids, generator=generator)
-        sampling = self.draw_ratio(images, self.alpha, generator)  # p_B
+        sampling = self.draw_ratio(images, self.alpha, generator)  # p_B ~ Beta(alpha, alpha)
         chosen = draws.cells(len(images), grid, sampling, generator=generator)  # P ~ Bern(p_B)
+        if self.selection == "top-k":
+            chosen = torch.ones_like(chosen)
         return GraftDraws(partner, grid, draws.to_device(chosen, images.device))
 
     def apply(self, images: Tensor, labels: Tensor, saliency: Tensor | None, drawn: GraftDraws) -> MixedBatch:
-        if saliency is None:
-            raise ValueError("saliency must be given to SaliencyGrafting, got None: see SaliencyCapture")
-        saliency = resize_saliency(saliency.detach(), drawn.grid)
-        if self.selection == "top-k":
-            mask = top_k_regions(saliency, self.k)
-        else:  # M = P ⊙ S''  (Eq. 3-4)
-            mask = drawn.chosen & salient_regions(saliency, self.temperature, self.threshold, self.normalize)
-        return graft_regions(
+        return graft_salient_regions(
             images,
             labels,
-            saliency,
+            resize_saliency(self._check_saliency(saliency), drawn.grid),
             partner=drawn.partner,
-            mask=mask,
+            chosen=drawn.chosen,
+            temperature=self.temperature,
+            threshold=self.threshold,
+            normalize=self.normalize,
             label_mixing=self.label_mixing,
             norm=self.norm,
+            select=functools.partial(top_k_regions, k=self.k) if self.selection == "top-k" else None,
         )

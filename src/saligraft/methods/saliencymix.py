@@ -1,13 +1,11 @@
-"""SaliencyMix: paste a box around the source's most salient pixel; weigh the label by the box's area.
+"""SaliencyMix: paste a box around the source's most salient pixel; weight the label by the box's area.
 
 Uddin et al., ICLR 2021. The peak of the source's own map is the box's centre, at the same place in both images.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,14 +21,27 @@ from saligraft.saliency.bottom_up import FineGrained
 def saliencymix(
     images: Tensor, labels: Tensor, saliency: Tensor, *, partner: Tensor, ratio: Tensor, one_box: bool = False
 ) -> MixedBatch:
-    """Paste boxes of area `ratio` (B,) centred at each map's peak; saliency (B, h, w) at any resolution. Pure.
+    """Paste boxes centred at each map's peak. Pure; a map that is not finite pastes nothing.
 
-    `one_box` gives every sample the box of the first one, as the authors' code does. A map that is not finite pastes
-    nothing.
+    Args:
+        images: (B, C, H, W).
+        labels: (B,) or (B, K).
+        saliency: (B, h, w), at any resolution.
+        partner: (B,), the destination of each source.
+        ratio: (B,) in [0, 1], the box's share of the image before clipping.
+        one_box: Whether every sample has the box of the first one, as in the authors' code.
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> images, labels, saliency = torch.rand(2, 3, 8, 8), torch.tensor([0, 1]), torch.zeros(2, 8, 8)
+        >>> saliency[:, 4, 4] = 1
+        >>> sg.saliencymix(
+        ...     images, labels, saliency, partner=labels.flip(0), ratio=torch.tensor([0.25, 1.0])
+        ... ).source_weight
+        tensor([0.2500, 1.0000])
     """
-    check_batch(images, labels, partner)
-    checks.saliency(saliency, batch=len(images))
-    checks.same_device("saliency", saliency, images)
+    check_batch(images, labels)
+    checks.saliency(saliency, batch=len(images), like=images)
     box = peak_box(saliency, ratio, *images.shape[2:])
     if one_box:
         box = box[:1].expand(len(images), 4)
@@ -38,6 +49,13 @@ def saliencymix(
 
 
 class SaliencyMixDraws(NamedTuple):
+    """The draws of one batch.
+
+    Args:
+        partner: (B,).
+        ratio: λ, (B,).
+    """
+
     partner: Tensor
     ratio: Tensor
 
@@ -46,17 +64,28 @@ class SaliencyMixDraws(NamedTuple):
 class SaliencyMix(BatchMixer[SaliencyMixDraws]):
     """Draw partners and λ ~ Beta(alpha, alpha), then paste a box of area λ around each source's peak.
 
-    Without a map the bottom-up fine-grained saliency (Montabone & Soto 2010) of the pixels is taken, as by the
-    authors: no network is asked, and `pixel_mean` and `pixel_std` undo the images' normalisation first. With
-    ``per="batch"`` ratio and box are the first sample's, as in their code.
+    Without a map it uses the bottom-up fine-grained saliency (Montabone & Soto 2010) of the pixels, as the authors do,
+    and no network.
+
+    Args:
+        alpha: Of the Beta distribution.
+        pixel_mean: What was subtracted from the pixels, one per channel or one for all; undone before looking at them.
+        pixel_std: What they were divided by; given together with `pixel_mean` or not at all.
+        probability: Of a sample being mixed; the others are left unchanged.
+        per: Whether λ, box and that coin are drawn for each "sample", or are the first sample's, as in the authors'
+            code ("batch").
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> sg.SaliencyMix()(torch.rand(4, 3, 16, 16), torch.arange(4)).mask.shape
+        torch.Size([4, 16, 16])
     """
 
-    uses_saliency: ClassVar[bool] = True
-    saliency_source: ClassVar[str] = "fine-grained"
+    saliency_source: ClassVar[str | None] = "fine-grained"
 
     alpha: float = 1.0
-    pixel_mean: Sequence[float] | None = None  # what was subtracted from the pixels, one per channel or one for all
-    pixel_std: Sequence[float] | None = None  # what they were divided by; without the two, channels weigh as they come
+    pixel_mean: Sequence[float] | None = None
+    pixel_std: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,15 +101,18 @@ class SaliencyMix(BatchMixer[SaliencyMixDraws]):
         for std in self.pixel_std or ():
             checks.positive("each of pixel_std", std)
 
+    @classmethod
+    def data_options(cls, mean: Sequence[float], std: Sequence[float]) -> dict[str, Any]:
+        return {"pixel_mean": mean, "pixel_std": std}
+
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> SaliencyMixDraws:
         partner = self.draw_partners(images, generator)
         ratio = self.draw_ratio(images, self.alpha, generator)
         return SaliencyMixDraws(partner, draws.to_device(ratio, images.device))
 
     def apply(self, images: Tensor, labels: Tensor, saliency: Tensor | None, drawn: SaliencyMixDraws) -> MixedBatch:
-        maps = self._own_maps(images) if saliency is None else saliency
-        return saliencymix(images, labels, maps, partner=drawn.partner, ratio=drawn.ratio, one_box=self.per == "batch")
-
-    def _own_maps(self, images: Tensor) -> Tensor:
-        mean, std = (None if values is None else tuple(values) for values in (self.pixel_mean, self.pixel_std))
-        return FineGrained(mean=mean, std=std)(images)
+        if saliency is None:
+            mean, std = (None if values is None else tuple(values) for values in (self.pixel_mean, self.pixel_std))
+            saliency = FineGrained(mean=mean, std=std)(images)
+        one_box = self.per == "batch"
+        return saliencymix(images, labels, saliency, partner=drawn.partner, ratio=drawn.ratio, one_box=one_box)

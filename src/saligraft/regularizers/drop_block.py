@@ -6,8 +6,6 @@ even side, and the rate may change from step to step without a new compilation.
 Shapes: B batch, C channels, H W cells of the feature map, b side of a block.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,11 +15,22 @@ from saligraft.regularizers.uniforms import uniforms
 
 
 def drop_block(features: Tensor, *, seeds: Tensor) -> Tensor:
-    """Drop a block at every seed of the features (B, C, H, W), and keep the mean by scaling the rest. Pure.
+    """Drop a block at every seed, and keep the mean by scaling the rest. Pure.
 
-    `seeds` is bool (B, C, H − b + 1, W − b + 1), or with one channel for all: a True is the top left cell of a b × b
-    block, so b follows from the shapes and no block crosses the border. The scale is all cells over kept cells, of the
-    whole batch, as in the authors' Algorithm 1; where nothing is kept the result is zero.
+    The scale is all cells over kept cells, of the entire batch, as in the authors' Algorithm 1; where nothing is kept
+    the result is zero.
+
+    Args:
+        features: (B, C, H, W).
+        seeds: bool (B, C, H − b + 1, W − b + 1), or with one channel for all: a True is the top left cell of a b × b
+            block, so b follows from the shapes and no block crosses the border.
+
+    Example:
+        >>> import torch
+        >>> from saligraft.regularizers import drop_block
+        >>> drop_block(torch.ones(1, 1, 2, 3), seeds=torch.tensor([[[[True, False]]]]))
+        tensor([[[[0., 0., 3.],
+                  [0., 0., 3.]]]])
     """
     checks.images(features, "features")
     block_height, block_width = _block_of(seeds, features)
@@ -38,17 +47,33 @@ def block_seed_rate(keep_probability: float, block_size: int, height: int, width
 
     Overlaps of blocks are not counted, as by the authors, so that a little more than `keep_probability` is kept. On a
     map smaller than the block the block shrinks to the map's shorter side, as in the authors' code.
+
+    Args:
+        keep_probability: Share of the features that stays.
+        block_size: Side of a block.
+        height: H of the feature map.
+        width: W of the feature map.
     """
-    block = _fitted(block_size, height, width)
+    block = min(block_size, height, width)
     return (1 - keep_probability) / block**2 * height * width / ((height - block + 1) * (width - block + 1))
 
 
 class DropBlock(nn.Module):
     """Draw seeds at rate γ, then drop their blocks; nothing is dropped at test time.
 
-    At full strength unless a schedule says otherwise: the authors ramp `keep_probability` linearly from 1 down to its
-    value over the training, which `set_drop_block_progress` does. `per_channel` gives each channel blocks of its own,
-    which the authors found better than common ones. Draws come from torch's global stream (`uniforms`).
+    At full strength by default; the authors ramp `keep_probability` linearly from 1 down to its value over the
+    training, which `set_drop_block_progress` does. Draws come from torch's global stream (`uniforms`).
+
+    Args:
+        keep_probability: Share of the features that stays.
+        block_size: Side of a block.
+        per_channel: Whether each channel has its own blocks, which the authors found better than common ones.
+
+    Example:
+        >>> import torch
+        >>> from saligraft.regularizers import DropBlock
+        >>> DropBlock(keep_probability=0.9, block_size=3)(torch.rand(2, 8, 16, 16)).shape
+        torch.Size([2, 8, 16, 16])
     """
 
     drop_rate: Tensor
@@ -58,19 +83,28 @@ class DropBlock(nn.Module):
         checks.probability("keep_probability", keep_probability)
         checks.whole_number("block_size", block_size, least=1)
         self.keep_probability, self.block_size, self.per_channel = keep_probability, block_size, per_channel
-        # A tensor, since a number that changes at every step would compile anew at every step; not in the state dict,
+        # A tensor, since a number that changes at every step would recompile at every step; not in the state dict,
         # so that weights fit networks with and without DropBlock.
         self.register_buffer("drop_rate", torch.tensor(1 - keep_probability), persistent=False)
 
     def set_progress(self, progress: float) -> None:
-        """Drop at `progress` times the full rate: 0 at the first step of the training, 1 at the last."""
+        """Drop at a share of the full rate.
+
+        Args:
+            progress: 0 at the first step of the training, 1 at the last.
+        """
         checks.probability("progress", progress)
         self.drop_rate.fill_(progress * (1 - self.keep_probability))
 
     def draw(self, features: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """Seeds, bool (B, C or 1, H − b + 1, W − b + 1), for features (B, C, H, W)."""
+        """Draw the seeds, bool (B, C or 1, H − b + 1, W − b + 1).
+
+        Args:
+            features: (B, C, H, W).
+            generator: None for torch's global stream of the features' device.
+        """
         batch, channels, height, width = features.shape
-        block = _fitted(self.block_size, height, width)
+        block = min(self.block_size, height, width)
         shape = (batch, channels if self.per_channel else 1, height - block + 1, width - block + 1)
         rate = self.drop_rate * block_seed_rate(0.0, block, height, width)  # γ is linear in 1 − keep_probability
         return uniforms(shape, features, generator=generator) < rate
@@ -86,17 +120,15 @@ class DropBlock(nn.Module):
 
 
 def set_drop_block_progress(network: nn.Module, progress: float) -> None:
-    """The authors' schedule: call it at every step with the part of the training that is done, in [0, 1].
+    """The authors' schedule, for every `DropBlock` of a network; not saved, so to be called again after a resume.
 
-    Reaches every `DropBlock` of the network; to be called again after a resume, since the rate is not saved.
+    Args:
+        network: The network.
+        progress: The part of the training that is done, in [0, 1]; call it at every step.
     """
     for module in network.modules():
         if isinstance(module, DropBlock):
             module.set_progress(progress)
-
-
-def _fitted(block_size: int, height: int, width: int) -> int:
-    return min(block_size, height, width)
 
 
 def _block_of(seeds: Tensor, features: Tensor) -> tuple[int, int]:

@@ -6,8 +6,6 @@ its expectation at test time. α ~ U[−1, 1], β ~ U[0, 1].
 Shapes: B batch, C channels, H W cells of the feature map.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -22,10 +20,20 @@ LEVELS: dict[Level, int] = {"batch": 0, "image": 1, "channel": 2, "pixel": 4}
 
 
 def shake_drop(features: Tensor, *, gate: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
-    """Scale the output of a residual branch (B, C, H, W) for given draws. Pure.
+    """Scale the output of a residual branch for given draws, each with axes of size 1 or the features'. Pure.
 
-    Where `gate` is True both passes are left as they are; elsewhere features are scaled by `alpha` and their gradient
-    by `beta`. Each draw has four axes, of size 1 or of the size of the features.
+    Args:
+        features: (B, C, H, W).
+        gate: bool; True leaves both passes unchanged.
+        alpha: Elsewhere, the factor of the features.
+        beta: Elsewhere, the factor of their gradient.
+
+    Example:
+        >>> import torch
+        >>> from saligraft.regularizers import shake_drop
+        >>> one = torch.ones(1, 1, 1, 1)
+        >>> shake_drop(3 * one, gate=one < 0, alpha=0.5 * one, beta=one)
+        tensor([[[[1.5000]]]])
     """
     checks.images(features, "features")
     for name, draw in (("gate", gate), ("alpha", alpha), ("beta", beta)):
@@ -60,6 +68,14 @@ class _TwoFactors(torch.autograd.Function):
 
 
 class ShakeDropDraws(NamedTuple):
+    """The draws of one pass.
+
+    Args:
+        gate: b, bool (1, 1, 1, 1).
+        alpha: Forward factors.
+        beta: Backward factors.
+    """
+
     gate: Tensor
     alpha: Tensor
     beta: Tensor
@@ -68,9 +84,20 @@ class ShakeDropDraws(NamedTuple):
 class ShakeDrop(nn.Module):
     """Draw gate, α and β, then scale; at test time scale by the expected factor. For the end of a residual branch.
 
-    One gate per forward pass, and by default factors of their own for every feature (`level="pixel"`), both as in the
-    authors' code; `level="image"` holds two numbers per image instead of two copies of the features. Draws come from
-    torch's global stream (`uniforms`).
+    One gate per forward pass, as in the authors' code. Draws come from torch's global stream (`uniforms`).
+
+    Args:
+        keep_probability: p_l, of leaving the branch unchanged.
+        alpha: Range of the forward factor.
+        beta: Range of the backward factor.
+        level: What has its own factors: every "pixel" as in the authors' code, "channel", "image" (two numbers per
+            image instead of two copies of the features) or "batch".
+
+    Example:
+        >>> import torch
+        >>> from saligraft.regularizers import ShakeDrop
+        >>> ShakeDrop(0.5, level="image").eval()(torch.ones(1, 1, 1, 1))
+        tensor([[[[0.5000]]]])
     """
 
     def __init__(
@@ -96,7 +123,12 @@ class ShakeDrop(nn.Module):
         return self.keep_probability + (1 - self.keep_probability) * sum(self.alpha) / 2
 
     def draw(self, features: Tensor, *, generator: torch.Generator | None = None) -> ShakeDropDraws:
-        """Gate (1, 1, 1, 1) and factors for the features (B, C, H, W)."""
+        """Draw the gate (1, 1, 1, 1) and the factors.
+
+        Args:
+            features: (B, C, H, W).
+            generator: None for torch's global stream of the features' device.
+        """
         own = LEVELS[self.level]
         shape = [size if axis < own else 1 for axis, size in enumerate(features.shape)]
         gate = uniforms([1] * features.ndim, features, generator=generator) < self.keep_probability
@@ -118,7 +150,13 @@ class ShakeDrop(nn.Module):
 
 
 def depth_keep_probability(block: int, blocks: int, last: float = 0.5) -> float:
-    """p_l = 1 − l/L (1 − p_L): linear decay over blocks l = 1 … L, down to `last` = p_L (0.5 by the authors)."""
+    """p_l = 1 − l/L (1 − p_L): linear decay over blocks l = 1 … L.
+
+    Args:
+        block: l.
+        blocks: L.
+        last: p_L; 0.5 by the authors.
+    """
     checks.whole_number("blocks", blocks, least=1)
     checks.whole_number("block", block, least=1)
     if block > blocks:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from saligraft.batch import MixedBatch
 from saligraft.data import Split
-from saligraft.draws import key
+from saligraft.data.keyed_draws import key
 from saligraft.grafting import pixel_area
 from saligraft.labels import calibrated_weight
 from saligraft.masks.salient import salient_regions

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, distributed
 
 from saligraft.config.method_section import Normalization
-from saligraft.methods import BatchMixer, Compose, ImageTransform
+from saligraft.methods import REGISTRY, BatchMixer, Compose, ImageTransform
 from saligraft.reports.figures import Curve
 from saligraft.reports.gallery import GalleryRow, Mixer, class_strips, draw_rows
 from saligraft.reports.page import versions, write_page
@@ -26,14 +26,6 @@ from saligraft.training.run_folder import RECIPE, REPORT
 BATCH = 32  # test images that pairs are drawn from: enough to choose from, fast for any network
 ROWS = 4
 NEVER_MIXED = "No image was mixed: all epochs were warm-up."
-METHOD_TITLES = {
-    "none": "Plain training",
-    "cutmix": "CutMix",
-    "attentive-cutmix": "Attentive CutMix",
-    "saliencymix": "SaliencyMix",
-    "puzzlemix": "PuzzleMix",
-    "augmix": "AugMix",
-}
 
 
 def write_run_page(result: Result) -> None:
@@ -98,7 +90,9 @@ def method_title(name: str) -> str:
         >>> method_title("saliency-grafting")
         'Saliency Grafting'
     """
-    return METHOD_TITLES.get(name, name.replace("-", " ").title())
+    if name in REGISTRY:
+        return REGISTRY[name].title
+    return "Plain training" if name == "none" else name.replace("-", " ").title()
 
 
 @contextlib.contextmanager

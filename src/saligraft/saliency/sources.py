@@ -96,14 +96,11 @@ class OwnFunction(SaliencySource):
         saliency = self.function(images)
         checks.saliency(saliency, batch=len(images), name="saliency of the given function")
         checks.same_device("saliency of the given function", saliency, images)
-        if not self._warned and checks.may_look(saliency):
-            usable = (saliency.isfinite() & (saliency >= 0)).flatten(1).all(dim=1)
-            self._warned = not bool(usable.any())
-            if self._warned:
-                warnings.warn(
-                    "the given saliency function returned no map that is finite and >= 0: nothing is mixed",
-                    stacklevel=2,
-                )
+        if not self._warned and checks.may_look(saliency) and not bool(checks.usable_maps(saliency).any()):
+            self._warned = True
+            warnings.warn(
+                "the given saliency function returned no map that is finite and >= 0: nothing is mixed", stacklevel=2
+            )
         return checks.at_least_float32(saliency.detach())
 
 

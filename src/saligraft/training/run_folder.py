@@ -25,7 +25,7 @@ from torch import nn
 from saligraft.config.recipe import Recipe
 from saligraft.config.recipe_file import dump_recipe, load_recipe
 from saligraft.io.files import atomic_path, name_in_errors, write_atomic
-from saligraft.io.run_lock import LOCK, RunLock
+from saligraft.io.locks import LOCK, RunLock
 from saligraft.training import checkpoint
 from saligraft.training.results import EpochMetrics, EpochTiming, summarize
 

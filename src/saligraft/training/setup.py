@@ -1,8 +1,8 @@
 """The parts of a run, built from its recipe: data, loaders, network, training step."""
 
-import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, cast
 
@@ -14,25 +14,17 @@ from saligraft import data as datasets
 from saligraft.config.method_section import Normalization
 from saligraft.config.recipe import Recipe
 from saligraft.data import Loader, Split, make_data_loader
+from saligraft.data.keyed_draws import key
 from saligraft.data.per_class_subset import per_class_subset
-from saligraft.draws import key
 from saligraft.hooks import without_trace
 from saligraft.losses import mixed_cross_entropy
-from saligraft.methods import (
-    BatchMixer,
-    Compose,
-    ImageTransform,
-    MethodChoice,
-    PuzzleMix,
-    RandomChoice,
-    SaliencyGrafting,
-)
-from saligraft.methods.kinds import StepStrategy
+from saligraft.methods import BatchMixer, FeatureMixer, ImageTransform, MethodChoice, StepStrategy
+from saligraft.methods.kinds import Method
 from saligraft.networks import build_network
 from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.sources import FeatureMap
 from saligraft.step import TrainingStep
-from saligraft.strategies import Method, training_step
+from saligraft.steps import training_step
 
 # Separate streams of one seed. None is carried along: each use seeds itself from its position in the run.
 WEIGHTS, MIXING, LAYERS = range(3)
@@ -54,7 +46,7 @@ def load_split(recipe: Recipe, split: str) -> Split:
     return per_class_subset(data, section.per_class_subset, section.subset_seed)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Stage:
     """Epochs that share one loader; with progressive resizing there are several.
 
@@ -195,7 +187,16 @@ def make_step(
     warmup_steps: int = 0,
     methods: Sequence[Method | MethodChoice] | None = None,
 ) -> TrainingStep:
-    """The step of the recipe's method: on originals and mixed images, or as its authors do on the mixed alone."""
+    """The step of the recipe's method: on originals and mixed images, or as its authors do on the mixed alone.
+
+    Args:
+        recipe: Says which method, and how it trains.
+        model: The network.
+        data: What the images were normalised by.
+        generator: Of all draws.
+        warmup_steps: Steps without any mixing.
+        methods: The recipe's, if they are built already.
+    """
     normalization = Normalization(data.mean, data.std)
     options: dict[str, Any] = {
         "criterion": functools.partial(mixed_cross_entropy, label_smoothing=recipe.training.label_smoothing),
@@ -213,44 +214,34 @@ def make_step(
 
 
 def check_method(recipe: Recipe, network: nn.Module, data: Split, methods: Sequence[Method | MethodChoice]) -> None:
-    """Mix a batch of noise of the data's size, with every grid of every method: what does not fit fails here.
+    """Mix a batch of noise of the data's size by every method: what does not fit fails here.
 
     Nothing of the network or of the caller's random state changes.
+
+    Args:
+        recipe: Says which methods.
+        network: The network.
+        data: Whose image size and statistics hold.
+        methods: Built by the recipe.
     """
     images = torch.rand((2, *data.image_shape), generator=torch.Generator().manual_seed(0))
     labels = torch.zeros(2, dtype=torch.int64)
     saliency = torch.ones(2, 4, 4)
-    normalization = Normalization(data.mean, data.std)
     if recipe.method.saliency.name is not None:  # a source may not suit the network, as CAM not every head
-        recipe.method.saliency.build(network, normalization)(images, labels)
+        recipe.method.saliency.build(network, Normalization(data.mean, data.std))(images, labels)
+    singles = [single for method in methods for single in method.singles()]
     with torch.random.fork_rng():
-        for method in _single_methods(methods):
+        for method in (single.without_noise() for single in singles):
             if isinstance(method, BatchMixer):
                 method(images, labels, saliency if method.needs_saliency else None)
             elif isinstance(method, ImageTransform):
                 method(images)
             elif isinstance(method, StepStrategy):
                 method.views(images)
-            else:
+            elif isinstance(method, FeatureMixer):
                 quiet = without_trace(network, images, "eval")
                 with torch.no_grad(), quiet, method.mixing(network, images, labels) as mixed:
                     network(mixed.images)
-
-
-def _single_methods(methods: Iterable[Method | MethodChoice | None]) -> Iterator[Method]:
-    """The methods that compositions and choices are made of, each once per grid it may draw; None stands for none."""
-    for method in methods:
-        if isinstance(method, Compose):
-            yield from _single_methods(method.parts)
-        elif isinstance(method, RandomChoice):
-            yield from _single_methods(method.methods)
-        elif isinstance(method, MethodChoice):
-            yield from (part for member in method.members for part in _single_methods(member))
-        elif isinstance(method, SaliencyGrafting | PuzzleMix):
-            method = method.without_noise() if isinstance(method, PuzzleMix) else method
-            yield from (dataclasses.replace(method, grids=(grid,)) for grid in method.grids)
-        elif method is not None:
-            yield method
 
 
 def labelled_images(recipe: Recipe, loader: Loader) -> Iterator[tuple[Tensor, Tensor]]:

@@ -20,7 +20,7 @@ from saligraft import checks
 from saligraft.config.method_section import Normalization
 from saligraft.config.recipe import Recipe
 from saligraft.data import Batch
-from saligraft.draws import key
+from saligraft.data.keyed_draws import key
 from saligraft.regularizers import DropBlock, set_drop_block_progress
 from saligraft.training import checkpoint, setup
 from saligraft.training.accelerator import (

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import saligraft as sg
 from saligraft.methods import ManifoldMixup, mix_features
-from saligraft.strategies import FeatureMixingStep
+from saligraft.steps import FeatureMixingStep
 
 K = 4
 

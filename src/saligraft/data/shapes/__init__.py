@@ -1,7 +1,7 @@
 """`shapes`: a data set that the package renders itself, with the true mask and box of every object.
 
-Ten classes of outline in any colour, texture, size and pose, on textured ground among clutter, partly hidden. Nothing
-but the outline tells the class: colours, textures, clutter, place and object area are drawn without regard to it.
+Ten classes of outline in any colour, texture, size and pose, on textured ground among clutter, partly hidden. Only
+the outline reveals the class: colours, textures, clutter, place and object area are drawn independently of it.
 """
 
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from saligraft.checks import one_of, whole_number
-from saligraft.data.image_data import ImageData
+from saligraft.data.dataset import ImageData, view_size
+from saligraft.data.keyed_draws import key, keyed_uniforms
 from saligraft.data.shapes.outlines import OUTLINES
 from saligraft.data.shapes.scene import COLUMNS, SUPERSAMPLING, render
 from saligraft.data.threads import one_thread
-from saligraft.draws import key, keyed_uniforms
 
 CLASSES = tuple(OUTLINES)
 SPLITS = ("train", "test")
-SMALLEST = 16  # pixels: below it the outlines cannot be told apart
+SMALLEST = 16  # pixels: below it the outlines cannot be distinguished
 LARGEST = 1024
 MOST_PIXELS = 10**9  # of a class, in one split: 30 GB for ten
 MEAN = (0.494, 0.507, 0.504)  # of the first 4,000 training images of seed 0
@@ -31,16 +31,21 @@ def shapes(*, split: str = "train", size: int | Sequence[int] = 32, per_class: i
 
     Image i shows class i % 10 and depends on (seed, split, i, size) alone, so that a smaller `per_class` gives the
     first images of a larger one, and train and test are streams of their own.
-    `size` is one side or (height, width), both at least 16; the same seed shows the same scenes at every square size.
     The mask holds the pixels of which at least half shows the object: what is hidden by clutter does not count, and
     the box encloses what is visible. No mask is empty.
+
+    Args:
+        split: "train" or "test".
+        size: Side, or (height, width), at least 16; the same seed shows the same scenes at every square size.
+        per_class: Images of each class.
+        seed: Decides all scenes.
     """
     one_of("split", split, SPLITS)
-    height, width = _check_size(size)
+    height, width = view_size(size, least=SMALLEST, most=LARGEST)
     whole_number("per_class", per_class, least=1, most=MOST_PIXELS // (height * width))
     whole_number("seed", seed, least=0)
     stream = key(seed, SPLITS.index(split))
-    # A block has always the same shape, so that vectorised arithmetic rounds alike whatever `per_class` is.
+    # Every block has the same shape, so that vectorised arithmetic rounds alike whatever `per_class` is.
     samples = len(CLASSES) * height * width * SUPERSAMPLING**2
     numbers = max(1, _SAMPLES_PER_BLOCK // samples)
     with one_thread():
@@ -74,7 +79,11 @@ def _render_block(stream: int, start: int, count: int, size: tuple[int, int]) ->
 
 
 def mask_boxes(masks: Tensor) -> Tensor:
-    """The tight boxes (N,4), x0 y0 x1 y1 with exclusive ends, of masks (N,H,W) none of which is empty."""
+    """Return the tight boxes (N,4), x0 y0 x1 y1 with exclusive ends, of masks.
+
+    Args:
+        masks: (N,H,W) bool, none of them empty.
+    """
     spans = []
     for filled in (masks.any(1), masks.any(2)):  # columns, then rows
         length = filled.shape[1]
@@ -82,12 +91,3 @@ def mask_boxes(masks: Tensor) -> Tensor:
         spans.append((first, length - filled.flip(1).int().argmax(1)))
     (x0, x1), (y0, y1) = spans
     return torch.stack([x0, y0, x1, y1], dim=1)
-
-
-def _check_size(size: int | Sequence[int]) -> tuple[int, int]:
-    sides = tuple(size) if isinstance(size, Sequence) else (size, size)
-    if len(sides) != 2 or any(isinstance(side, bool) or not isinstance(side, int) for side in sides):
-        raise TypeError(f"size must be an integer or (height, width), got {size!r}")
-    if min(sides) < SMALLEST or max(sides) > LARGEST:
-        raise ValueError(f"size must be {SMALLEST} to {LARGEST} pixels, got {size!r}")
-    return sides[0], sides[1]

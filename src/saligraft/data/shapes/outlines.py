@@ -1,7 +1,7 @@
 """The outlines of the ten classes, as signed distances that are looked up per pixel.
 
 Every outline is centred on its centroid and scaled to the area of the unit disc, so that neither place nor
-amount of object pixels tells the class.
+number of object pixels reveals the class.
 Shapes: K outlines, B images, P points, H W pixels, S segments of a contour, R samples of a distance table.
 """
 
@@ -77,7 +77,12 @@ OUTLINES: dict[str, Callable[[], list[Tensor]]] = {
 
 
 def polygon_distance(contours: list[Tensor], points: Tensor) -> Tensor:
-    """Signed distance, (P,2) -> (P,), to closed contours (S,2) under the even-odd rule: negative inside."""
+    """Return the signed distance (P,) to closed contours under the even-odd rule: negative inside.
+
+    Args:
+        contours: Corners of each, (S,2).
+        points: (P,2).
+    """
     distance = torch.full(points.shape[:1], math.inf, dtype=points.dtype)
     inside = torch.zeros(points.shape[:1], dtype=torch.bool)
     for contour in contours:
@@ -103,7 +108,7 @@ def _table(contours: list[Tensor]) -> Tensor:
     reach = max(float(contour.norm(dim=1).max()) for contour in contours)
     contours = [contour / reach for contour in contours]
     coarse, side = _grid(RESOLUTION // 2), 2 * EXTENT / (RESOLUTION // 2 - 1)
-    # Samples on the rim count in part: whole ones would misjudge outlines whose sides run along the grid.
+    # Samples on the rim count in part: counted fully, they would misjudge outlines whose sides run along the grid.
     share = (0.5 - (polygon_distance(contours, coarse) - ROUNDING) / side).clamp(0, 1)
     centre = (coarse * share[:, None]).sum(0) / share.sum()
     scale = math.sqrt(math.pi / (float(share.sum()) * side**2))
@@ -113,14 +118,19 @@ def _table(contours: list[Tensor]) -> Tensor:
 
 @cache
 def distance_tables() -> Tensor:
-    """The distance tables of all outlines, (K,R,R), in the order of `OUTLINES`."""
+    """Return the distance tables of all outlines, (K,R,R), in the order of `OUTLINES`."""
     return torch.stack([_table(contours()) for contours in OUTLINES.values()])
 
 
 def outline_distance(outline: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Signed distance (B,H,W) of places x, y (B,H,W) in the outline's own frame to outline (B,) of each image.
+    """Return the signed distance (B,H,W) of places to the outline of each image.
 
     Outside the table the distance is too small, but positive: no outline comes near the table's rim.
+
+    Args:
+        outline: Which one, (B,).
+        x: In the outline's own frame, (B,H,W).
+        y: Likewise.
     """
     tables = distance_tables()[outline].unsqueeze(1)
     places = torch.stack([x, y], dim=-1) / EXTENT

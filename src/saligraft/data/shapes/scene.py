@@ -1,4 +1,4 @@
-"""One scene per image: ground, clutter, object, and what stands before it.
+"""One scene per image: ground, clutter, object, and what partly hides it.
 
 Everything is placed in the frame, whose shorter side is [-1,1], and rendered at `SUPERSAMPLING` samples per pixel
 and side, so that a scene looks the same at every size.
@@ -12,11 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from saligraft.data.shapes.appearance import PALETTE_COLUMNS, TEXTURE_COLUMNS, draw_palette, texture
 from saligraft.data.shapes.outlines import OUTLINES, REACH, outline_distance
-from saligraft.data.shapes.palette import COLUMNS as PALETTE_COLUMNS
-from saligraft.data.shapes.palette import draw_palette
-from saligraft.data.shapes.textures import COLUMNS as TEXTURE_COLUMNS
-from saligraft.data.shapes.textures import texture
 
 SUPERSAMPLING = 2
 TURN = 0.08  # most that an object is turned to either side, in turns
@@ -37,7 +34,13 @@ COLUMNS: dict[str, int] = {  # uniforms per image, by what they decide
 
 
 class Frame(NamedTuple):
-    """The samples' coordinates, x (w,) and y (h,), and the space between them."""
+    """Where an image is sampled.
+
+    Args:
+        x: Coordinates (w,).
+        y: Coordinates (h,).
+        spacing: Distance between samples.
+    """
 
     x: Tensor
     y: Tensor
@@ -50,7 +53,13 @@ class Frame(NamedTuple):
 
 
 class Pose(NamedTuple):
-    """Where the object lies: centre (B,2), radius (B,) of the equal-area disc, and the map (B,2,2) into its frame."""
+    """Where the object is.
+
+    Args:
+        centre: (B,2).
+        radius: Of the disc of equal area, (B,).
+        inverse: Map into the object's own frame, (B,2,2).
+    """
 
     centre: Tensor
     radius: Tensor
@@ -58,9 +67,15 @@ class Pose(NamedTuple):
 
 
 def render(outline: Tensor, draws: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Render images (B,3,H,W) in [0,1] and the share (B,H,W) of each pixel that the visible object fills.
+    """Render scenes.
 
-    `outline` (B,) picks the object; `draws` (B, sum of COLUMNS) are uniforms that decide all else.
+    Args:
+        outline: Which object each image shows, (B,).
+        draws: Uniforms (B, sum of COLUMNS) that decide everything else.
+        size: Height and width.
+
+    Returns:
+        Images (B,3,H,W) in [0,1], and the share (B,H,W) of each pixel that the visible object fills.
     """
     part = dict(zip(COLUMNS, torch.split(draws, list(COLUMNS.values()), dim=1), strict=True))
     frame = make_frame(size)
@@ -87,7 +102,11 @@ def render(outline: Tensor, draws: Tensor, size: tuple[int, int]) -> tuple[Tenso
 
 
 def make_frame(size: tuple[int, int]) -> Frame:
-    """The frame of an image of size (H, W)."""
+    """Return the frame of an image.
+
+    Args:
+        size: Height and width.
+    """
     height, width = (SUPERSAMPLING * side for side in size)
     spacing = 2 / min(height, width)
     x, y = ((torch.arange(count) - (count - 1) / 2) * spacing for count in (width, height))
@@ -95,7 +114,12 @@ def make_frame(size: tuple[int, int]) -> Frame:
 
 
 def draw_pose(draws: Tensor, half: Tensor) -> Pose:
-    """Scale, turn, stretch and place the object from uniforms (B,7), whole within the frame whatever its class."""
+    """Scale, turn, stretch and place the object, inside the frame whatever its class.
+
+    Args:
+        draws: Uniforms (B,7).
+        half: Half the frame's width and height, (2,).
+    """
     scale, x, y, turn, stretch, axis, mirror = draws.unbind(-1)
     radius = 0.37 + 0.17 * scale
     stretch = 1 + (STRETCH - 1) * stretch  # longer by this along `axis`, shorter across: the area stays
@@ -116,7 +140,7 @@ def _rotation(turns: Tensor) -> Tensor:
 
 
 def _local(matrix: Tensor, centre: Tensor, frame: Frame) -> tuple[Tensor, Tensor]:
-    """The samples' x and y, (B,h,w) each, in frames given by maps (B,2,2) about centres (B,2)."""
+    """The samples' x and y, (B,h,w) each, in the frames of maps (B,2,2) about centres (B,2)."""
     x = (frame.x - centre[:, :1])[:, None, :]
     y = (frame.y - centre[:, 1:])[:, :, None]
     m = matrix[..., None, None]
@@ -151,8 +175,8 @@ def _fragment_distance(x: Tensor, y: Tensor, outline: Tensor, radius: Tensor, cu
     """An outline picked by a uniform (B,) and cut by a straight line, so that it is of no class: (B,h,w)."""
     radius = radius[:, None, None]
     x, y = x / radius, y / radius
-    whole = outline_distance((outline * len(OUTLINES)).long(), x, y)
-    return torch.maximum(whole, x - (0.5 * cut - 0.2)[:, None, None]) * radius
+    uncut = outline_distance((outline * len(OUTLINES)).long(), x, y)
+    return torch.maximum(uncut, x - (0.5 * cut - 0.2)[:, None, None]) * radius
 
 
 def _box_distance(x: Tensor, y: Tensor, half: Tensor) -> Tensor:
@@ -164,7 +188,7 @@ def _box_distance(x: Tensor, y: Tensor, half: Tensor) -> Tensor:
 
 
 def _light(draws: Tensor, frame: Frame) -> Tensor:
-    """Soft light from one side, (B,1,h,w), about zero: it shades ground, clutter and object alike."""
+    """Soft light from one side, (B,1,h,w), about zero: it shades ground, clutter and object."""
     towards = _rotation(draws[:, 0])[..., 0] * (0.05 + 0.09 * draws[:, 1:])
     towards = towards[..., None, None]
     return (towards[:, 0] * frame.x + towards[:, 1] * frame.y[:, None]).unsqueeze(1)

@@ -1,16 +1,30 @@
-"""What stands in the set's folder: clips by word, and recordings of noise."""
+"""The set's folder: clips by word, official splits, recordings of noise, and reading a wave.
 
+Shapes: n samples of a wave, float32 in [-1, 1).
+"""
+
+import hashlib
 import warnings
+import wave
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from saligraft.data.roots import data_root
-from saligraft.data.speech_commands.splits import LISTS
-from saligraft.data.speech_commands.waves import SECOND, wave_length
+import torch
+from torch import Tensor
 
+from saligraft.data.files import data_root
+
+RATE = 16000  # samples a second, of all files of the set
+SECOND = RATE  # samples of a clip once it is fitted
+SPLITS = ("train", "validation", "test")
+LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
 NOISE_FOLDER = "_background_noise_"  # no class, as all names that begin so
-# Clips of the whole set: its README counts 64,727 files in v0.01, six recordings of noise among them; v0.02's paper
+_HASHES = 2**27  # the README's MAX_NUM_WAVS_PER_CLASS + 1
+_PERCENT = {"validation": 10, "test": 20}  # upper ends: a tenth each
+# Clips of the complete set: its README counts 64,727 files in v0.01, six recordings of noise among them; v0.02's paper
 # (Warden, 2018) counts 105,829 clips.
-_WHOLE = {"v0.01": 64721, "v0.02": 105829}
+_COUNTS = {"v0.01": 64721, "v0.02": 105829}
 _WORDS_1 = (
     *("bed", "bird", "cat", "dog", "down", "eight", "five", "four", "go", "happy", "house", "left", "marvin", "nine"),
     *("no", "off", "on", "one", "right", "seven", "sheila", "six", "stop", "three", "tree", "two", "up", "wow", "yes"),
@@ -21,24 +35,36 @@ _PLACE = "the folder that holds the unpacked speech_commands_v0.01.tar.gz or spe
 
 
 def find_root(root: str | Path | None) -> Path:
-    """The folder of the word folders: `root`, or the only folder in it that holds some."""
+    """Find the folder of the word folders.
+
+    Args:
+        root: That folder, or one in which it is the only such folder; None means the default root.
+    """
     folder = data_root("speech-commands", root)
     if not folder.is_dir():
         raise ValueError(f"root must name {_PLACE}, but {folder} is no folder")
-    if _holds_words(folder):
-        return folder
-    inside = [each for each in sorted(folder.iterdir()) if each.is_dir() and _holds_words(each)]
-    if len(inside) != 1:
-        found = "holds no folder of a word such as 'yes'" if not inside else f"holds {len(inside)} of them"
-        raise ValueError(f"root must name {_PLACE}, but {folder} {found}")
-    return inside[0]
+    candidates = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
+    places = [place for place in candidates if any((place / word).is_dir() for word in _WORDS_1)]
+    if folder in places or len(places) == 1:
+        return places[0]
+    problem = f"holds {len(places)} of them" if places else "holds no folder of a word such as 'yes'"
+    raise ValueError(f"root must name {_PLACE}, but {folder} {problem}")
 
 
-def list_clips(root: Path) -> dict[str, list[str]]:
-    """The clips "word/file.wav" of every word, both in alphabetical order; all words of a version must be there."""
-    found = {each.name for each in root.iterdir() if each.is_dir() and each.name[0] not in "._"}
-    version, words = ("v0.02", _WORDS_2) if found & (set(_WORDS_2) - set(_WORDS_1)) else ("v0.01", _WORDS_1)
-    for what, names in (("it lacks", set(words) - found), ("unknown are", found - set(words))):
+def list_clips(root: Path, split: str) -> dict[str, list[str]]:
+    """List the clips of a split, "word/file.wav", for every word, both in alphabetical order.
+
+    All words of a version must be there. Where only a part of the set is there, a warning says so, and names a clip
+    that the official lists miss. The official lists decide the split, clips on neither train; without lists the
+    hash decides.
+
+    Args:
+        root: The folder of the word folders.
+        split: One of `SPLITS`.
+    """
+    folders = {path.name for path in root.iterdir() if path.is_dir() and path.name[0] not in "._"}
+    version, words = ("v0.02", _WORDS_2) if folders & (set(_WORDS_2) - set(_WORDS_1)) else ("v0.01", _WORDS_1)
+    for what, names in (("it lacks", set(words) - folders), ("unknown are", folders - set(words))):
         if names:
             listed = ", ".join(map(repr, sorted(names)))
             raise ValueError(
@@ -48,23 +74,64 @@ def list_clips(root: Path) -> dict[str, list[str]]:
     for word, of_word in clips.items():
         if not of_word:
             raise ValueError(f"{root / word} must hold clips, got none")
-    return clips
+    lists = read_lists(root)
+    count, missing = sum(map(len, clips.values())), sorted((lists or {}).keys() - set().union(*clips.values()))
+    if count != _COUNTS[version] or missing:
+        named = f"; {' and '.join(LISTS.values())} name {len(missing):,} more, such as {missing[0]}" if missing else ""
+        warnings.warn(f"{root} holds {count:,} of the {_COUNTS[version]:,} clips of {version}{named}", stacklevel=3)
+    split_of = hashed_split if lists is None else lambda clip: lists.get(clip, "train")
+    return {word: [clip for clip in of_word if split_of(clip) == split] for word, of_word in clips.items()}
 
 
-def warn_of_missing(root: Path, clips: dict[str, list[str]], lists: dict[str, str] | None) -> None:
-    """Say so where only a part of the set is there, and name a clip that the official lists miss."""
-    count = sum(map(len, clips.values()))
-    version = "v0.02" if len(clips) == len(_WORDS_2) else "v0.01"
-    there = {clip for of_word in clips.values() for clip in of_word}
-    missing = sorted((lists or {}).keys() - there)
-    if count == _WHOLE[version] and not missing:
-        return
-    named = f"; {' and '.join(LISTS.values())} name {len(missing):,} more, such as {missing[0]}" if missing else ""
-    warnings.warn(f"{root} holds {count:,} of the {_WHOLE[version]:,} clips of {version}{named}", stacklevel=4)
+def read_lists(root: Path) -> dict[str, str] | None:
+    """Read the split of every clip that the official lists name; None where neither list exists.
+
+    Args:
+        root: The folder of the lists.
+    """
+    if not any((root / name).is_file() for name in LISTS.values()):
+        return None
+    splits: dict[str, str] = {}
+    for split, name in LISTS.items():
+        path = root / name
+        try:
+            clips = path.read_text(encoding="utf-8").split()
+        except FileNotFoundError as error:
+            raise ValueError(
+                f"{path} is missing; {' and '.join(LISTS.values())} must both be there, or neither"
+            ) from error
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is no text: {error}") from error
+        for number, clip in enumerate(clips, start=1):
+            if clip.count("/") != 1 or not clip.endswith(".wav"):
+                raise ValueError(f"{path}, line {number}, must read word/file.wav, got {clip!r}")
+            if splits.setdefault(clip, split) != split:
+                raise ValueError(f"{path}, line {number}: {clip} is in {LISTS[splits[clip]]} too")
+    return splits
+
+
+def hashed_split(clip: str) -> str:
+    """Return the split of a clip by the rule of the set's README.
+
+    SHA-1 of what precedes "_nohash_" in the file name, so that a speaker's clips stay together.
+
+    Args:
+        clip: "word/speaker_nohash_number.wav".
+    """
+    speaker = clip.rpartition("/")[2].partition("_nohash_")[0]
+    percent = int(hashlib.sha1(speaker.encode()).hexdigest(), 16) % _HASHES * (100 / (_HASHES - 1))
+    return next((split for split, end in _PERCENT.items() if percent < end), "train")
 
 
 def list_noises(root: Path) -> tuple[tuple[str, int], ...]:
-    """File and number of samples of each recording of background noise."""
+    """List the recordings of background noise.
+
+    Args:
+        root: The folder of the word folders.
+
+    Returns:
+        File under `root` and number of samples of each.
+    """
     folder = root / NOISE_FOLDER
     names = _wave_files(folder, also="README.md") if folder.is_dir() else []
     if not names:
@@ -76,13 +143,61 @@ def list_noises(root: Path) -> tuple[tuple[str, int], ...]:
     return noises
 
 
-def _holds_words(folder: Path) -> bool:
-    return any((folder / word).is_dir() for word in _WORDS_1)
-
-
 def _wave_files(folder: Path, also: str = "") -> list[str]:
-    names = sorted(each.name for each in folder.iterdir() if each.name[0] != "." and each.name != also)
+    names = sorted(path.name for path in folder.iterdir() if path.name[0] != "." and path.name != also)
     for name in names:
         if not name.endswith(".wav"):
             raise ValueError(f"{folder} must hold wav files alone, got {name!r}")
     return names
+
+
+def read_wave(path: Path, *, start: int = 0, count: int = SECOND) -> Tensor:
+    """Read samples of a wave; a file that is not complete 16-bit mono at 16 kHz is an error.
+
+    Args:
+        path: The file.
+        start: The first sample.
+        count: Most samples to read.
+
+    Returns:
+        (n).
+    """
+    with _opened(path) as file:
+        expected = max(0, min(count, file.getnframes() - start))
+        file.setpos(min(start, file.getnframes()))
+        stored = file.readframes(expected)
+    if len(stored) != 2 * expected:
+        raise ValueError(f"{path} is truncated: {2 * expected} bytes expected at sample {start}, got {len(stored)}")
+    # bytearray, since torch warns of buffers that cannot be written
+    return torch.frombuffer(bytearray(stored), dtype=torch.int16).float() / 2**15 if stored else torch.zeros(0)
+
+
+def wave_length(path: Path) -> int:
+    """Return the number of samples of a file, the last of which must be there.
+
+    Args:
+        path: The file.
+    """
+    with _opened(path) as file:
+        frames = file.getnframes()
+    read_wave(path, start=frames - 1, count=1)
+    return frames
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[wave.Wave_read]:
+    """Open a file of the right form that holds something."""
+    try:
+        with wave.open(str(path), "rb") as file:
+            channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
+            if (channels, width, rate) != (1, 2, RATE):
+                raise ValueError(
+                    f"{path} must be 16-bit mono PCM at {RATE} Hz, got {8 * width} bits, {channels} channels, {rate} Hz"
+                )
+            if not file.getnframes():
+                raise ValueError(f"{path} holds no samples")
+            yield file
+    except (wave.Error, EOFError, OSError, RuntimeError) as error:  # RuntimeError: a chunk longer than the file
+        raise ValueError(
+            f"{path} cannot be read as a wav file: {str(error) or 'it is cut off, or its sizes are wrong'}"
+        ) from error

@@ -1,0 +1,89 @@
+"""Adversarial noise on what a mixed image shows: one signed step from a random start, as the authors' option trains.
+
+Kim, Choo & Song, ICML 2020, Section 4.3. The step needs the gradient that the saliency is computed from: begin with
+`noisy_start`, compute the gradient of the loss there, and pass `adversarial` images to `puzzlemix` as `shown`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from saligraft import checks
+
+# Beyond the radius, so that one step reaches the border from most starts.
+_STEP_BEYOND = 2 / 255
+
+
+class PixelScale(NamedTuple):
+    """How pixels in [0, 1] were normalised: one number, or one per channel.
+
+    Args:
+        mean: What was subtracted. The noise itself needs none; with None nothing is clamped to [0, 1].
+        std: What pixels were divided by.
+    """
+
+    mean: float | Sequence[float] | None
+    std: float | Sequence[float]
+
+    def _as(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        parts = (0.0 if self.mean is None else self.mean, self.std)
+        mean, std = (torch.as_tensor(part, device=images.device, dtype=images.dtype).view(-1, 1, 1) for part in parts)
+        return mean, std
+
+    def pixels(self, images: Tensor) -> Tensor:
+        """Normalised images (B, C, H, W) as pixels in [0, 1]."""
+        mean, std = self._as(images)
+        return images * std + mean
+
+    def normalised(self, pixels: Tensor) -> Tensor:
+        """Pixels (B, C, H, W), clamped to [0, 1] if the mean is known, as normalised images."""
+        mean, std = self._as(pixels)
+        return ((pixels if self.mean is None else pixels.clamp(0, 1)) - mean) / std
+
+
+def noisy_start(images: Tensor, uniform: Tensor, scale: PixelScale, radius: float = 10 / 255) -> Tensor:
+    """Images moved within ±radius at random, pixels kept in [0, 1].
+
+    Args:
+        images: (B, C, H, W).
+        uniform: Draws in [0, 1) of that shape.
+        scale: How the images were normalised.
+        radius: Largest change of a pixel in [0, 1].
+    """
+    _check(images, uniform, "uniform", radius)
+    return scale.normalised(scale.pixels(images) + (2 * uniform - 1) * radius)
+
+
+def adversarial(
+    images: Tensor, start: Tensor, gradient: Tensor, share: float, scale: PixelScale, radius: float = 10 / 255
+) -> Tensor:
+    """Images with noise: one step up the loss from `start`, back within ±radius, and `share` of that.
+
+    The authors draw `share` uniformly in [0, 1) once per batch, and use the result for source and destination with a
+    probability of 0.1 each, once per batch.
+
+    Args:
+        images: (B, C, H, W).
+        start: As of `noisy_start`.
+        gradient: Of the loss at `start`.
+        share: In [0, 1].
+        scale: How the images were normalised.
+        radius: Largest change of a pixel in [0, 1].
+    """
+    _check(images, start, "start", radius)
+    _check(images, gradient, "gradient", radius)
+    checks.probability("share", share)
+    pixels = scale.pixels(images)
+    noise = scale.pixels(start) - pixels + (radius + _STEP_BEYOND) * gradient.sign()
+    return scale.normalised(pixels + share * noise.clamp(-radius, radius))
+
+
+def _check(images: Tensor, other: Tensor, name: str, radius: float) -> None:
+    checks.images(images)
+    checks.positive("radius", radius)
+    checks.tensor(name, other)
+    if other.shape != images.shape:
+        expected = checks.shape_of(images)
+        raise ValueError(f"{name} must have the images' shape {expected}, got {checks.shape_of(other)}")

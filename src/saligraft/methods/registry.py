@@ -1,0 +1,90 @@
+"""The one list of methods: the command line, recipes, steps, pages and tests read it.
+
+To add a method, write its file and add its line here.
+"""
+
+import sys
+from typing import Any, NamedTuple
+
+from saligraft.methods.attentive_cutmix import AttentiveCutMix
+from saligraft.methods.augmix import AugMix
+from saligraft.methods.base import BatchMixer
+from saligraft.methods.cutmix import CutMix
+from saligraft.methods.cutout import Cutout
+from saligraft.methods.kinds import FeatureMixer, ImageTransform, StepStrategy
+from saligraft.methods.manifold_mixup import ManifoldMixup
+from saligraft.methods.mixup import Mixup
+from saligraft.methods.puzzlemix import PuzzleMix
+from saligraft.methods.saliency_grafting import SaliencyGrafting
+from saligraft.methods.saliencymix import SaliencyMix
+from saligraft.saliency.base import Passes
+
+KINDS: dict[str, type] = {
+    "batch mixers": BatchMixer,
+    "image transforms": ImageTransform,
+    "feature mixers": FeatureMixer,
+    "step strategies": StepStrategy,
+}
+
+
+class Entry(NamedTuple):
+    """One method.
+
+    Args:
+        method: Its class, which says what saliency it uses and whether it trains on originals too.
+        title: Its name as people write it.
+        passes: Forward and backward passes of a training step over a batch, those for saliency maps included.
+    """
+
+    method: type[Any]
+    title: str
+    passes: Passes
+
+    @property
+    def kind(self) -> str:
+        """One of `KINDS`."""
+        return next(name for name, kind in KINDS.items() if issubclass(self.method, kind))
+
+    @property
+    def saliency_source(self) -> str | None:
+        """The saliency source its authors use; None for methods that use no maps."""
+        source: str | None = self.method.saliency_source
+        return source
+
+    @property
+    def with_originals(self) -> bool:
+        """Whether the originals are trained on too."""
+        return bool(self.method.with_originals)
+
+    @property
+    def purpose(self) -> str:
+        """What the method does: the first line of its module, after its name."""
+        line = (sys.modules[self.method.__module__].__doc__ or "").partition("\n")[0].partition(": ")[2]
+        return line[:1].upper() + line[1:]
+
+
+REGISTRY: dict[str, Entry] = {
+    "mixup": Entry(Mixup, "Mixup", Passes(1, 1)),
+    "cutmix": Entry(CutMix, "CutMix", Passes(1, 1)),
+    "puzzlemix": Entry(PuzzleMix, "PuzzleMix", Passes(2, 2)),
+    "attentive-cutmix": Entry(AttentiveCutMix, "Attentive CutMix", Passes(2, 1)),
+    "saliencymix": Entry(SaliencyMix, "SaliencyMix", Passes(1, 1)),
+    "saliency-grafting": Entry(SaliencyGrafting, "Saliency Grafting", Passes(2, 2)),
+    "cutout": Entry(Cutout, "Cutout", Passes(1, 1)),
+    "manifold-mixup": Entry(ManifoldMixup, "Manifold Mixup", Passes(1, 1)),
+    "augmix": Entry(AugMix, "AugMix", Passes(3, 3)),  # three views in one batch
+}
+
+
+def methods_of(kind: type[Any]) -> dict[str, type[Any]]:
+    """The methods of one kind, by name.
+
+    Args:
+        kind: `BatchMixer`, `ImageTransform`, `FeatureMixer` or `StepStrategy`.
+
+    Example:
+        >>> from saligraft.methods import ImageTransform
+        >>> methods_of(ImageTransform)
+        {'cutout': <class 'saligraft.methods.cutout.Cutout'>}
+    """
+    return {name: entry.method for name, entry in REGISTRY.items() if issubclass(entry.method, kind)}
