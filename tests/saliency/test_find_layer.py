@@ -213,7 +213,7 @@ def test_the_image_itself_is_no_map():
     [
         ([nn.Conv2d(3, 4, 3), nn.ReLU()], True),
         ([nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True)], True),
-        ([nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU6())], True),
+        ([nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())], True),
         ([nn.Conv2d(3, 4, 3), nn.ReLU(), nn.BatchNorm2d(4)], False),
         ([nn.Conv2d(3, 4, 3), nn.SiLU()], False),
         ([nn.ReLU(), nn.Conv2d(3, 4, 3)], False),
