@@ -1,7 +1,7 @@
 """A pretended GPU: with draws made outside, nothing that a step runs reads a value, or leaves the device.
 
-`FakeTensorMode` has shapes and devices but no values: `.item()`, `nonzero` and branches on data raise. It does not mind a
-CPU index into a CUDA tensor, which would be copied at every step, so every operation's arguments are looked at here.
+`FakeTensorMode` has shapes and devices but no values: `.item()`, `nonzero` and branches on data raise. It does not mind
+a CPU index into a CUDA tensor, nor a copy from the host at every step, so `OneDevice` looks at every argument.
 """
 
 from collections.abc import Callable
@@ -61,7 +61,10 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "spectral-residual": (SALIENCY_SOURCES["spectral-residual"](), (IMAGES,)),
     "spectral-residual of large images": (saliency.spectral_residual_saliency, (torch.rand(2, 3, 130, 130),)),
     "cutout": (sg.Cutout().apply, (IMAGES, sg.Cutout().draw(IMAGES))),
-    "manifold-mixup": (lambda f, j, w: methods.mix_features(f, partner=j, source_weight=w), (FEATURES, PARTNER, WEIGHT)),
+    "manifold-mixup": (
+        lambda f, j, w: methods.mix_features(f, partner=j, source_weight=w),
+        (FEATURES, PARTNER, WEIGHT),
+    ),
     "augmix": (augmix, (IMAGES, sg.AugMix().draw(IMAGES, generator=torch.Generator().manual_seed(0)))),
     "jensen_shannon_loss": (methods.jensen_shannon_loss, (LOGITS, -LOGITS, LOGITS.flip(0))),
     "mixed_cross_entropy": (
@@ -128,7 +131,9 @@ def test_functions_read_nothing_and_stay_on_the_device(
 
 
 def test_every_method_and_source_is_here_or_exempt_by_name() -> None:
-    assert REGISTRY.keys() == (MIXERS.keys() - CHOICES.keys()) | EXEMPT_METHODS.keys() | (REGISTRY.keys() & CALLS.keys())
+    assert REGISTRY.keys() == (MIXERS.keys() - CHOICES.keys()) | EXEMPT_METHODS.keys() | (
+        REGISTRY.keys() & CALLS.keys()
+    )
     assert SALIENCY_SOURCES.keys() == (SALIENCY_SOURCES.keys() & CALLS.keys()) | EXEMPT_SOURCES.keys()
 
 

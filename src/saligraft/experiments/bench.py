@@ -21,7 +21,14 @@ from torch import Tensor, nn
 import saligraft as sg
 from saligraft.data import ImageData, load, make_data_loader
 from saligraft.data.per_class_subset import per_class_subset
-from saligraft.experiments.measuring import count_operations, installed, peak_bytes, time_in_turn
+from saligraft.experiments.measuring import (
+    MOST_OPERATIONS,
+    count_operations,
+    installed,
+    operations_of,
+    peak_bytes,
+    time_in_turn,
+)
 from saligraft.experiments.per_image import per_image_loader
 from saligraft.experiments.puzzlemix_authors import dense_transport, swap_levels
 from saligraft.methods import REGISTRY, BatchMixer
@@ -37,11 +44,11 @@ from saligraft.methods.registry import methods_of
 from saligraft.networks import build_network
 from saligraft.saliency import SALIENCY_SOURCES, fine_grained_saliency, saliency_source, spectral_residual_saliency
 from saligraft.saliency.base import NetworkSource, SaliencySource
+from saligraft.saliency.feature_map import sum_channels
 from saligraft.training import SilentReporter, make_recipe, train
 
 CLASSES = 100
 IN_PLACE = "timm Mixup, in place"
-MOST_OPERATIONS = {"saliency-grafting": 45, "mixup": 20, "cutmix": 20}
 Verdict = Literal["met", "missed", "reported", "not measured"]
 
 
@@ -195,20 +202,9 @@ def operations(setting: Setting) -> Iterator[Row]:
         yield Row(section="operations", name=name, values=values, note=_missing(call, "its draws included"))
 
 
-def operations_of(method: str) -> int:
-    """Count the operations of one `apply` of a batch mixer with its defaults, at most over its grids.
-
-    Args:
-        method: Its name in the registry.
-    """
-    images, labels = torch.rand(8, 3, 32, 32), torch.randint(10, (8,))
-    mixer, saliency = REGISTRY[method].method(), torch.rand(8, 8, 8)
-    mixers = [type(mixer)(grids=(grid,)) for grid in mixer.grids] if hasattr(mixer, "grids") else [mixer]
-    drawn = [(each, each.draw(images, generator=torch.Generator().manual_seed(0))) for each in mixers]
-    return max(count_operations(lambda e=e, d=d: e.apply(images, labels, saliency, d)) for e, d in drawn)  # type: ignore[misc]
-
-
-def steps_1_to_4(method: BatchMixer[Any], images: Tensor, labels: Tensor, features: Tensor) -> sg.MixedBatch:
+def steps_1_to_4(
+    method: BatchMixer[Any], images: Tensor, labels: Tensor, features: Tensor, *, relu: bool = True
+) -> sg.MixedBatch:
     """Saliency, draws, mask, graft and label weight: all that Saliency Grafting adds to two passes.
 
     Args:
@@ -216,8 +212,10 @@ def steps_1_to_4(method: BatchMixer[Any], images: Tensor, labels: Tensor, featur
         images: (B, C, H, W).
         labels: (B,).
         features: The originals' map (B, C, h, w).
+        relu: Whether the map's layer is known to end in a ReLU, as a capture finds out.
     """
-    return method(images, labels, sg.feature_saliency(features))
+    saliency = sum_channels(features, nonnegative=relu)
+    return method.apply(images, labels, saliency, method.draw(images))
 
 
 def steps(setting: Setting) -> Iterator[Row]:
@@ -228,24 +226,27 @@ def steps(setting: Setting) -> Iterator[Row]:
 
 def _steps_at(setting: Setting, size: Size, eager: float, compiled: float) -> Iterator[Row]:
     images, labels, method = size.images(), size.labels(), sg.SaliencyGrafting()
-    apply = torch.compile(
-        lambda x, y, f, drawn: method.apply(x, y, sg.feature_saliency(f), drawn), backend=setting.backend
-    )
 
-    def drawn_and_compiled(features: Tensor) -> object:
-        return apply(images, labels, features, method.draw(images))
+    def from_features(features: Tensor, relu: bool, drawn: Any) -> sg.MixedBatch:
+        return method.apply(images, labels, sum_channels(features, nonnegative=relu), drawn)
+
+    apply = torch.compile(from_features, backend=setting.backend)
+
+    def drawn_and_compiled(features: Tensor, relu: bool) -> object:
+        return apply(features, relu, method.draw(images))
 
     compiles = setting.backend != "inductor" or shutil.which("g++") is not None
     for relu, channels_last in ((True, False), (True, True), (False, False), (False, True)):
         features = size.features(relu=relu, channels_last=channels_last)
         contenders: dict[str, Contender] = {
             "floor": functools.partial(_floor, images, features),
-            "eager": functools.partial(steps_1_to_4, method, images, labels, features),
+            "eager": functools.partial(steps_1_to_4, method, images, labels, features, relu=relu),
         }
         if compiles:
+            torch.compiler.reset()  # each layout compiles graphs of its own, of which torch keeps eight
             for grid in (8, 4, 8, 4):  # every graph is compiled before the clock runs
-                apply(images, labels, features, sg.SaliencyGrafting(grids=(grid,)).draw(images))
-            contenders["compiled"] = functools.partial(drawn_and_compiled, features)
+                apply(features, relu, sg.SaliencyGrafting(grids=(grid,)).draw(images))
+            contenders["compiled"] = functools.partial(drawn_and_compiled, features, relu)
         seconds = time_in_turn(contenders, setting.rounds, setting.seconds)
         layout = f"{'after a ReLU' if relu else 'signed'}, {'channels last' if channels_last else 'contiguous'}"
         shape = f"{size}, map {size.channels}×{size.side}×{size.side} {layout}"
@@ -589,8 +590,12 @@ def _ratio(
 ) -> Row:  # fmt: skip
     """The time of one contender over that of another, round by round."""
     values = tuple(a / b for a, b in zip(seconds[over], seconds[under], strict=True))
-    times = (f"{1000 * statistics.median(seconds[each]):.3g}" for each in (over, under))
+    times = (_milliseconds(statistics.median(seconds[each])) for each in (over, under))
     return Row(section=section, name=name, against=against, values=values, note="{} / {} ms".format(*times), **target)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.0f}" if seconds >= 0.1 else f"{1000 * seconds:.3g}"
 
 
 def _missing(call: Contender | None, note: str = "") -> str:

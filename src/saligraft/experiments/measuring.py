@@ -17,8 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import saligraft
+from saligraft.methods import REGISTRY
 
 WARM_UP_ROUNDS, FEWEST_ROUNDS = 2, 3
+MOST_OPERATIONS = {"saliency-grafting": 45, "mixup": 20, "cutmix": 20}  # targets of `operations_of`
 LIBRARIES = (
     "torch",
     "torchvision",
@@ -84,6 +86,19 @@ def count_operations(run: Callable[[], object]) -> int:
     with _OperationCounter() as counter:
         run()
     return int(counter.count)
+
+
+def operations_of(method: str) -> int:
+    """Count the operations of one `apply` of a batch mixer with its defaults, at most over its grids.
+
+    Args:
+        method: Its name in the registry.
+    """
+    images, labels = torch.rand(8, 3, 32, 32), torch.randint(10, (8,))
+    mixer, saliency = REGISTRY[method].method(), torch.rand(8, 8, 8)
+    mixers = [type(mixer)(grids=(grid,)) for grid in mixer.grids] if hasattr(mixer, "grids") else [mixer]
+    drawn = [(each, each.draw(images, generator=torch.Generator().manual_seed(0))) for each in mixers]
+    return max(count_operations(lambda e=e, d=d: e.apply(images, labels, saliency, d)) for e, d in drawn)  # type: ignore[misc]
 
 
 class _LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]

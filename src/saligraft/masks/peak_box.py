@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from saligraft import checks
+from saligraft.maps import usable_maps
 
 
 def peak_box(saliency: Tensor, ratio: Tensor, height: int, width: int) -> Tensor:
@@ -39,4 +40,4 @@ def peak_box(saliency: Tensor, ratio: Tensor, height: int, width: int) -> Tensor
         starts.append(start.clamp(min=0))
         ends.append((start + size).clamp(max=limit))
     box = torch.stack(starts + ends, dim=1)
-    return torch.where(checks.usable_maps(saliency)[:, None], box, 0)
+    return torch.where(usable_maps(saliency)[:, None], box, 0)
