@@ -64,6 +64,7 @@ def run_bench(
     rows: list[Row] = []
     began = time.perf_counter()
     with torch.random.fork_rng(), threads(thread_count):
+        conditions = facts()
         for name in sections or SECTIONS:
             torch.manual_seed(0)
             rows += SECTIONS[name](setting)
@@ -75,7 +76,7 @@ def run_bench(
         results = {
             "command": command,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            **facts(),
+            **conditions,
             "quick": quick,
             "seconds": round(time.perf_counter() - began),
             "rows": [asdict(row) | {"median": row.median, "verdict": row.verdict} for row in rows],
