@@ -51,7 +51,7 @@ def test_losses_stand_beside_wins(results: dict, tmp_path: Path) -> None:
     text = markdown(json.loads(json.dumps(results)))
     assert "2 of 3 targets are met." in text
     assert "| fast | floor | 1.25× | 1.12× – 1.38× | ≤ 2 | met |  |" in text
-    assert "| slow | floor | 3.00× |  | ≤ 2 | **missed** | 3 / 1 ms |" in text
+    assert "| slow | floor | 3× |  | ≤ 2 | **missed** | 3 / 1 ms |" in text
     assert "| mixer |  | 41 |  | ≤ 45 | met |  |" in text
     assert "not installed" in text
     page = (tmp_path / "report.html").read_text()

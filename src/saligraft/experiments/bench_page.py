@@ -107,7 +107,7 @@ def section_table(rows: Sequence[Row]) -> ResultTable:
 
 def _cells(row: Row) -> tuple[str, ...]:
     def shown(value: float) -> str:
-        return f"{value:.0f}" if not row.against else f"{value:.3f}×" if value < 0.1 else f"{value:.2f}×"
+        return f"{value:.3g}×" if row.against else f"{value:.0f}"
 
     middle, quartiles = row.median, row.quartiles
     target = (
