@@ -1,19 +1,19 @@
-"""Kill runs with SIGKILL at random moments, resume them, and compare what they leave, bit for bit.
+"""Kill runs with SIGKILL at random moments, resume them, and compare their results bit for bit.
 
     python benchmarks/kill_trials.py                        # 20 trials; the table goes to runs/kill_trials/table.md
     python benchmarks/kill_trials.py --trials 3 --seed 1
     python benchmarks/kill_trials.py --everywhere           # at each file-system event of a small run, in minutes
 
-Each kind of run is first trained once without a kill. A trial then trains it anew, kills it and all its processes up to
-three times at moments drawn uniformly over the run's time, resuming after each, and lets the last one end. The files
-that depend on the recipe alone must be those of the run never killed. Checkpoints are written every third step, so
-that many kills fall on one that is half written. Finished trials are saved; the script goes on where it was stopped.
-For Linux, whose /proc tells a run's processes.
+Each kind of run is first trained once without a kill. A trial then trains it again, kills it and all its processes up
+to three times at moments drawn uniformly over the run's time, resuming after each, and lets the last one finish. Files
+that depend on the recipe alone must equal those of the run never killed. Checkpoints are written every third step, so
+that many kills hit a half-written one. Finished trials are saved; a stopped script continues with the next.
+Linux only: /proc lists a run's processes.
 
-With --everywhere a small run in a forked process is killed just before it opens, renames, deletes, makes, truncates or
-syncs a file or folder, each of these events in turn; and once more at each sync with half of what was not yet on the
-disk lost, as a power cut may. That is done to a new run, to a finished one that is resumed, and to one that
-overwrites another; beside them stand a user's files, which must stay.
+With --everywhere a small run in a forked process is killed just before it opens, renames, deletes, creates, truncates
+or syncs a file or folder, at each of these events in turn; and once more at each sync with half of the unsynced bytes
+lost, as in a power cut. This is done to a new run, to a finished one that is resumed, and to one that overwrites
+another; the user's files in the same folder must survive.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ IN_MEMORY = {"data.options.size": "32", "data.options.per_class": "32"}
 
 @dataclass(frozen=True)
 class Kind:
-    """How a run is made."""
+    """A kind of run."""
 
     name: str
     processes: int
@@ -81,16 +81,16 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of one."""
+    """Outcome of one trial."""
 
     number: int
     kind: str
-    kills: list[str]  # where the run stood at each
+    kills: list[str]  # the newest checkpoint at each
     identical: bool
 
 
 def run_trial(number: int, kind: Kind, folder: Path, draws: random.Random, most_kills: int) -> Trial:
-    """Kill, resume and compare; the reference is made on the first trial of its kind."""
+    """Kill, resume and compare; the first trial of a kind trains its reference."""
     images = folder / "images"
     reference, seconds = _reference(kind, folder, images)
     out = folder / f"trial-{number}"
@@ -129,7 +129,7 @@ def _run(command: list[str], log: Path) -> None:
 
 
 def _killed(command: list[str], out: Path, delay: float) -> bool:
-    """Start the run, and kill it that long after it began or went on; False if by then its last file was written."""
+    """Start the run and kill it after the delay; False if its last file was already written."""
     before = _changed(out)
     with out.with_suffix(".log").open("a") as log:
         process = subprocess.Popen(command, env=_environment(), stdout=log, stderr=log)
@@ -147,7 +147,7 @@ def _killed(command: list[str], out: Path, delay: float) -> bool:
 
 
 def _kill_all(pid: int) -> None:
-    """SIGKILL for a process and all that descend from it; launched ones have process groups of their own."""
+    """Send SIGKILL to a process and all its descendants; launched ones have process groups of their own."""
     family = list(_family(pid))
     for member in family:
         with contextlib.suppress(ProcessLookupError):
@@ -164,13 +164,13 @@ def _family(pid: int) -> Iterator[int]:
 
 
 def _changed(out: Path) -> float:
-    """When the run wrote its first file after starting or going on."""
+    """When the run wrote its first file after starting or resuming."""
     timing = out / "timing.jsonl"
     return timing.stat().st_mtime if timing.exists() else 0.0
 
 
 def _standing(out: Path) -> str:
-    """Where the newest checkpoint stands, and whether one was being written."""
+    """Name of the newest checkpoint, and whether one was being written."""
     checkpoints = out / "checkpoints"
     steps = sorted(path.name for path in checkpoints.glob("step-*"))
     writing = " (one half written)" if list(checkpoints.glob(".step-*")) else ""
@@ -193,7 +193,7 @@ def make_images(folder: Path) -> Path:
 
 
 def run_trials(folder: Path, trials: int, seed: int, most_kills: int = MOST_KILLS) -> Iterator[Trial]:
-    """Trials of all kinds in turn; those that stand in the folder are not run again."""
+    """Run trials of all kinds in turn, except those already saved in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "images").exists():
         make_images(folder / "images")
@@ -208,7 +208,7 @@ def run_trials(folder: Path, trials: int, seed: int, most_kills: int = MOST_KILL
 
 @dataclass(frozen=True)
 class Case:
-    """What is done to a run folder, and what may stand in it before."""
+    """What is done to a run folder, and what it holds before."""
 
     name: str
     before: int | None  # the seed of a finished run in the folder
@@ -228,12 +228,12 @@ REFUSED = 3  # exit code of a forked run that was refused
 
 @dataclass(frozen=True)
 class Kill:
-    """One kill of a run, and what came of it."""
+    """One kill of a run, and its outcome."""
 
     event: str
     torn: bool  # whether half of a file's last bytes were lost too
-    refused: bool  # the resumption, which is then an overwriting
-    fault: str  # empty where all is as it should be
+    refused: bool  # whether the resume was refused, so that the run was overwritten
+    fault: str  # empty if all is well
 
 
 def kill_everywhere(case: Case, folder: Path, every: int = 1) -> Iterator[Kill]:
@@ -257,7 +257,7 @@ def kill_everywhere(case: Case, folder: Path, every: int = 1) -> Iterator[Kill]:
         code = _forked(out, SEED, case.options, kill_at=number, torn=torn)
         fault = "" if code == -signal.SIGKILL else f"was not killed, but ended with code {code}"
         finished = case.before == SEED
-        fault = fault or (_differing(out, reference) if finished else "")  # what is finished stays so meanwhile
+        fault = fault or (_differing(out, reference) if finished else "")  # a finished run stays finished
         code = _forked(out, SEED, {"resume": True})
         if code == REFUSED:
             fault = fault or ("" if "overwrite" in case.options else "was not resumed")
@@ -286,6 +286,7 @@ def _forked(
     out: Path, seed: int, options: dict[str, bool], *, log: Path | None = None, kill_at: int = -1, torn: bool = False
 ) -> int:
     """The exit code of a small run in a process of its own, which dies at event `kill_at`."""
+    from saligraft.reports.run_report import write_run_page
     from saligraft.training import SilentReporter, make_recipe, train
 
     recipe = make_recipe(
@@ -302,7 +303,7 @@ def _forked(
     code = 1
     try:
         events = Events(out, kill_at, torn)
-        train(recipe, out, reporter=SilentReporter(), **options)
+        write_run_page(train(recipe, out, reporter=SilentReporter(), **options))
         events.over = True
         if log is not None:
             log.write_text("".join(f"{name}\n" for name in events.names))
@@ -317,7 +318,7 @@ def _forked(
 
 
 class Events:
-    """Hears of each change that this process makes to a folder, just before it does, and kills it at one of them."""
+    """Observe each change that this process makes to a folder, just before it happens, and kill it at one of them."""
 
     OF_PYTHON: ClassVar = {
         "open": "open",

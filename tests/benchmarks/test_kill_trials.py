@@ -1,4 +1,4 @@
-"""Runs killed at any moment end as if never killed: `kill_trials.py` in small."""
+"""Runs killed at any moment end as if never killed: a short form of `kill_trials.py`."""
 
 import random
 import subprocess

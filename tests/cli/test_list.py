@@ -6,7 +6,8 @@ import pytest
 
 from saligraft.cli import measure, run
 from saligraft.cli.list import TOPICS
-from saligraft.config.sections import SCHEDULES, OptimizerSection
+from saligraft.config.schedule import SCHEDULES
+from saligraft.config.sections import OptimizerSection
 from saligraft.data import DATASETS
 from saligraft.methods import REGISTRY
 from saligraft.networks import NETWORKS

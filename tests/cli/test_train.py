@@ -12,7 +12,7 @@ import pytest
 
 from saligraft.cli import run
 from saligraft.data import download
-from saligraft.training import SilentReporter, loop
+from saligraft.training import SilentReporter, trainer
 
 TINY = [
     "--set", "data.options.size=16", "--set", "data.options.per_class=4", "--set", "data.pad=2",
@@ -124,7 +124,7 @@ class Interrupting(SilentReporter):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
-def test_a_signal_saves_and_says_how_to_go_on(
+def test_a_signal_saves_and_says_how_to_resume(
     number: signal.Signals,
     code: int,
     tmp_path: Path,
@@ -133,13 +133,13 @@ def test_a_signal_saves_and_says_how_to_go_on(
 ) -> None:
     folder = tmp_path / "my run"
     with monkeypatch.context() as patched:
-        patched.setattr(loop, "make_reporter", lambda: Interrupting(number))
+        patched.setattr(trainer, "make_reporter", lambda: Interrupting(number))
         assert run(["train", "shapes-wrn-10-2", *TINY, "--out", str(folder)]) == code
     told = capsys.readouterr().err.splitlines()
-    assert told == [f"saligraft: stopped by {number.name}; go on with: saligraft train '{folder}' --resume"]
-    *_, command = told[0].partition("go on with: saligraft ")
+    assert told == [f"saligraft: stopped by {number.name}; resume with: saligraft train '{folder}' --resume"]
+    *_, command = told[0].partition("resume with: saligraft ")
     assert run(shlex.split(command)) == 0
-    assert "going on after batch 1 in epoch 1" in capsys.readouterr().err
+    assert "resumed after batch 1 in epoch 1" in capsys.readouterr().err
     assert (folder / "result.json").exists()
 
 

@@ -15,10 +15,8 @@ from tests.training.small_sets import write_small_sets
 from saligraft.config.recipe_file import FOLDER, bundled_protocols
 from saligraft.methods import REGISTRY
 from saligraft.networks import build_network
-from saligraft.training import Recipe, SilentReporter, bundled_recipes, load_recipe, make_recipe
+from saligraft.training import Recipe, Trainer, bundled_recipes, load_recipe, make_recipe
 from saligraft.training.accelerator import make_accelerator
-from saligraft.training.epoch import optimizer_step, set_learning_rate
-from saligraft.training.session import prepare
 
 PROTOCOLS = tuple(bundled_protocols())
 NAMES = tuple(bundled_recipes())
@@ -237,15 +235,15 @@ def on_small_files(name: str, roots: dict[str, Path], *, keep_network: bool = Fa
 
 
 def take_two_steps(recipe: Recipe) -> None:
-    session = prepare(recipe, make_accelerator(recipe))
-    before = {key: value.clone() for key, value in session.network.named_parameters()}
-    for stage in session.timeline.stages:  # each image size, where there are several
+    trainer = Trainer(recipe, make_accelerator(recipe))
+    before = {key: value.clone() for key, value in trainer.network.named_parameters()}
+    for stage in trainer.timeline.stages:  # each image size, where there are several
         batches = stage.loader.batches()
         for number in range(2):
-            set_learning_rate(session, stage.first_epoch + 0.5)
-            [loss] = optimizer_step(session, batches, number, SilentReporter())
+            trainer.set_learning_rate(stage.first_epoch + 0.5)
+            [loss] = trainer.optimizer_step(batches, number)
             assert math.isfinite(loss)
-    assert any(not torch.equal(value, before[key]) for key, value in session.network.named_parameters())
+    assert any(not torch.equal(value, before[key]) for key, value in trainer.network.named_parameters())
 
 
 @pytest.mark.parametrize(("protocol", "row"), [(name, row) for name, rows in STEPPED.items() for row in rows])

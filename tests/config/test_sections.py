@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from saligraft.config import method_section, sections
+from saligraft.config import method_section, schedule, sections
 from saligraft.config.recipe import Recipe
 from saligraft.config.training_section import Phase, TrainingSection
 
@@ -18,15 +18,16 @@ ALL_SECTIONS = [
     TrainingSection,
     Phase,
     sections.OptimizerSection,
-    *sections.SCHEDULES.values(),
+    *schedule.SCHEDULES.values(),
 ]
 
 
 @pytest.mark.parametrize("section", ALL_SECTIONS, ids=lambda section: section.__name__)
-def test_every_field_says_what_it_means(section: type[sections.Section]) -> None:
+def test_every_field_says_what_it_means(section: type[sections.RecipeSection]) -> None:
     for name, field in section.model_fields.items():
         is_section = section is Recipe and name in ("data", "network", "method", "training", "optimizer", "schedule")
         assert is_section or field.description, name
+        assert f"\n    {name}: " in (section.__doc__ or "").partition("Args:")[2]
 
 
 def test_data_options_are_completed_with_the_data_set_s_defaults() -> None:
@@ -39,7 +40,7 @@ def test_a_folder_takes_its_path_in_the_name_and_has_options_of_its_own() -> Non
 
 
 def test_arrays_become_tuples() -> None:
-    assert sections.StepSchedule(name="step", milestones=[1, 2]).milestones == (1, 2)
+    assert schedule.StepSchedule(name="step", milestones=[1, 2]).milestones == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -58,30 +59,30 @@ def test_arrays_become_tuples() -> None:
         (sections.OptimizerSection, {"lr": float("nan")}, "finite"),
         (sections.OptimizerSection, {"name": "adam", "nesterov": True}, "nesterov needs name 'sgd'"),
         (sections.OptimizerSection, {"betas": [0.9, 1.0]}, r"betas must lie in \[0, 1\), got \[0.9, 1.0\]"),
-        (sections.StepSchedule, {"name": "step"}, "milestones"),
-        (sections.OneCycleSchedule, {"name": "one-cycle", "peak": 1.0}, "less than 1"),
+        (schedule.StepSchedule, {"name": "step"}, "milestones"),
+        (schedule.OneCycleSchedule, {"name": "one-cycle", "peak": 1.0}, "less than 1"),
         (sections.OptimizerSection, {"head_lr": 0.0}, "greater than 0"),
         (
-            sections.PiecewiseLinearSchedule,
+            schedule.PiecewiseLinearSchedule,
             {"name": "piecewise-linear", "epochs": [0, 5], "factors": [1]},
             "equally many and at least one, got 2 epochs and 1 factors",
         ),
         (
-            sections.PiecewiseLinearSchedule,
+            schedule.PiecewiseLinearSchedule,
             {"name": "piecewise-linear", "epochs": [0, 5, 4], "factors": [1, 2, 3]},
             r"epochs must ascend, got \[0.0, 5.0, 4.0\]",
         ),
     ],
 )
-def test_bad_settings_are_refused(section: type[sections.Section], table: dict[str, Any], message: str) -> None:
+def test_bad_settings_are_refused(section: type[sections.RecipeSection], table: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         section(**table)
 
 
 def test_schedules_are_named_as_they_are_looked_up() -> None:
     required = {"step": {"milestones": [5]}, "piecewise-linear": {"epochs": [0, 4], "factors": [1, 3]}}
-    for name, schedule in sections.SCHEDULES.items():
-        section = schedule(name=name, warmup_epochs=2, warmup_start=0.5, **required.get(name, {}))
+    for name, kind in schedule.SCHEDULES.items():
+        section = kind(name=name, warmup_epochs=2, warmup_start=0.5, **required.get(name, {}))
         assert section.factor(1.0, 10) == pytest.approx(0.75 * section.shape(1.0, 10))
 
 

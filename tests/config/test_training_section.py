@@ -15,18 +15,9 @@ PHASES = [
 ]
 
 
-def test_an_epoch_belongs_to_the_phase_that_began_last() -> None:
-    training = TrainingSection(epochs=100, phases=PHASES)
-    assert [training.phase(epoch).size for epoch in (0, 14, 15, 99)] == [128, 128, 224, 224]
-    assert [training.batch_size_in(epoch) for epoch in (14, 15)] == [1024, 448]
-    assert training.batch_sizes == (1024, 448)
-
-
-def test_without_phases_all_epochs_are_alike() -> None:
-    training = TrainingSection(batch_size=32)
-    assert training.phase(7) is None
-    assert training.batch_size_in(7) == 32
-    assert training.batch_sizes == (32,)
+def test_phases_have_their_own_batch_sizes() -> None:
+    assert TrainingSection(epochs=100, phases=PHASES).batch_sizes == (1024, 448)
+    assert TrainingSection(batch_size=32).batch_sizes == (32,)
 
 
 def test_phases_can_be_written_and_read_again(tmp_path: Any) -> None:

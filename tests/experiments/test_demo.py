@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch):
         warm = recipe.training.warmup_epochs
         seconds = [SECONDS[PLAIN if e < warm else method] for e in range(epochs)]
         now[0] += sum(seconds)
-        folder = RunFolder.plan(out, overwrite=True)
+        folder = RunFolder.open(out, overwrite=True)
         folder.start(recipe, torch.device("cpu"), processes=1)
         folder.close()
         errors = [50.0 - e + seed for e in range(epochs)]
@@ -57,6 +57,7 @@ def clock(monkeypatch: pytest.MonkeyPatch):
         )
 
     monkeypatch.setattr(demo, "train", train)
+    monkeypatch.setattr(demo, "write_run_page", lambda _: None)
     monkeypatch.setattr(demo.time, "monotonic", lambda: now[0])
     return trained
 

@@ -11,6 +11,7 @@ import accelerate.tracking
 import pytest
 from accelerate.utils import LoggerType
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import distributed
 
 from saligraft.training import (
     EpochMetrics,
@@ -22,7 +23,7 @@ from saligraft.training import (
     make_recipe,
     train,
 )
-from saligraft.training.accelerator import make_accelerator, sum_over_processes
+from saligraft.training.accelerator import leave_group, make_accelerator, sum_over_processes
 
 
 def test_runs_of_one_process_may_differ_in_precision() -> None:
@@ -159,3 +160,20 @@ def test_tensorboard_files_hold_every_metric(tiny_table: dict[str, Any], tmp_pat
     for name in EpochMetrics._fields:
         read = [(event.step, event.value) for event in reader.Scalars(name)]
         assert read == [(line.epoch, pytest.approx(getattr(line, name), rel=1e-6)) for line in result.metrics]
+
+
+@pytest.mark.parametrize(("rank", "speaks"), [(None, True), ("0", True), ("1", False)])
+def test_without_a_group_the_launcher_s_number_counts(
+    rank: str | None, speaks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if rank is None:
+        monkeypatch.delenv("RANK", raising=False)
+    else:
+        monkeypatch.setenv("RANK", rank)
+    assert leave_group() is speaks
+
+
+def test_a_group_is_left(tmp_path: Path) -> None:
+    distributed.init_process_group("gloo", store=distributed.FileStore(f"{tmp_path}/store", 1), rank=0, world_size=1)
+    assert leave_group()
+    assert not distributed.is_initialized()

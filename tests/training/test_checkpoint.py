@@ -1,6 +1,7 @@
-"""Checkpoints: whole or passed over, pruned, and never a lie about a full disk."""
+"""Checkpoints: complete or skipped, pruned, and truthful about a full disk."""
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -65,31 +66,29 @@ def nest(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "damage", "words"),
     [
-        ("shared.safetensors", flip, "shared.safetensors does not have the checksum"),
-        ("rank-0.safetensors", cut, "rank-0.safetensors does not have the checksum"),
+        ("shared.safetensors", flip, "shared.safetensors does not match its checksum"),
+        ("rank-0.safetensors", cut, "rank-0.safetensors does not match its checksum"),
         ("shared.safetensors", Path.unlink, "shared.safetensors cannot be read"),
         ("state.json", cut, "state.json cannot be read"),
         ("state.json", Path.unlink, "state.json cannot be read"),
-        ("state.json", misdate, "state.json does not have its own checksum"),
+        ("state.json", misdate, "state.json does not match its own checksum"),
         ("state.json", of_the_future, "state.json must have format 2, got 99"),
         ("state.json", nest, "state.json cannot be read"),
     ],
 )
-def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
+def test_a_damaged_checkpoint_is_skipped_with_a_warning(
     name: str, damage: Callable[[Path], None], words: str, tmp_path: Path, accelerator: Accelerator
 ) -> None:
     older, newer = (save(tmp_path, step, accelerator) for step in (9, 10))
     damage(newer / name)
-    warnings: list[str] = []
-    found = checkpoint.latest(tmp_path, accelerator, warnings.append)
-    assert found is not None
-    assert found.path == older
-    (warning,) = warnings
-    assert warning.startswith(f"checkpoint {newer} is damaged and passed over: ")
-    assert words in warning
+    with pytest.warns(UserWarning, match=f"^checkpoint {newer} is damaged and skipped: .*{re.escape(words)}") as caught:
+        newest = checkpoint.latest(tmp_path, accelerator)
+    assert newest is not None
+    assert newest.path == older
+    assert len(caught) == 1
     damage(older / name)
-    with pytest.raises(ValueError, match=r"all 2 checkpoints of .* are damaged"):
-        checkpoint.latest(tmp_path, accelerator, warnings.append)
+    with pytest.warns(UserWarning, match="damaged"), pytest.raises(ValueError, match=r"all 2 checkpoints .* damaged"):
+        checkpoint.latest(tmp_path, accelerator)
 
 
 def test_a_half_written_checkpoint_is_none(tmp_path: Path, accelerator: Accelerator) -> None:
@@ -99,7 +98,7 @@ def test_a_half_written_checkpoint_is_none(tmp_path: Path, accelerator: Accelera
     partial = newer.rename(newer.with_name(f".{newer.name}.partial"))
     for name in ("state.json", "shared.safetensors", "rank-0.safetensors"):
         (partial / name).unlink()
-        found = checkpoint.latest(tmp_path, accelerator, pytest.fail)
+        found = checkpoint.latest(tmp_path, accelerator)
         assert found is not None
         assert found.path == older
     assert save(tmp_path, 2, accelerator) == newer
@@ -126,36 +125,33 @@ def test_a_kill_while_a_step_is_replaced_loses_nothing(
     with pytest.raises(KeyboardInterrupt):
         save(tmp_path, 5, accelerator, attempt=2)
     monkeypatch.undo()
-    found = checkpoint.latest(tmp_path, accelerator, pytest.fail)
+    found = checkpoint.latest(tmp_path, accelerator)
     assert found is not None
     assert found.state["attempt"] == 2
-    assert [path.name for path in checkpoint.names(tmp_path)] == ["step-00000005"]
+    assert [path.name for path in checkpoint.paths(tmp_path)] == ["step-00000005"]
     assert notes.read_text() == "mine"
 
 
-def test_checkpoints_passed_over_as_damaged_do_not_crowd_out_whole_ones(
-    tmp_path: Path, accelerator: Accelerator
-) -> None:
+def test_damaged_checkpoints_do_not_crowd_out_intact_ones(tmp_path: Path, accelerator: Accelerator) -> None:
     older, damaged = (save(tmp_path, step, accelerator) for step in (10, 30))
     cut(damaged / "state.json")
     newest = save(tmp_path, 13, accelerator)
     checkpoint.prune(tmp_path, keep=1, newest=newest)
-    assert checkpoint.names(tmp_path) == [newest]
+    assert checkpoint.paths(tmp_path) == [newest]
     assert not older.exists()
 
 
-def test_a_state_that_does_not_fit_is_passed_over(tmp_path: Path, accelerator: Accelerator) -> None:
+def test_a_state_that_does_not_fit_is_skipped(tmp_path: Path, accelerator: Accelerator) -> None:
     older, newer = (save(tmp_path, step, accelerator) for step in (9, 10))
 
     def check(state: Mapping[str, Any]) -> None:
         if state["step"] == 10:
             raise ValueError("lines are missing")
 
-    warnings: list[str] = []
-    found = checkpoint.latest(tmp_path, accelerator, warnings.append, check)
-    assert found is not None
-    assert found.path == older
-    assert warnings == [f"checkpoint {newer} is damaged and passed over: lines are missing"]
+    with pytest.warns(UserWarning, match=f"^checkpoint {newer} is damaged and skipped: lines are missing$"):
+        newest = checkpoint.latest(tmp_path, accelerator, check)
+    assert newest is not None
+    assert newest.path == older
 
 
 FOREIGN = (
@@ -181,7 +177,7 @@ def test_what_a_user_puts_among_checkpoints_is_neither_taken_for_one_nor_deleted
         file.parent.mkdir(exist_ok=True)
         file.write_text("mine")
     (place / "step-00000005").symlink_to(elsewhere.parent)
-    assert checkpoint.names(tmp_path) == [own[0], place / "step-00000005", *own[1:]]
+    assert checkpoint.paths(tmp_path) == [own[0], place / "step-00000005", *own[1:]]
     if all_of_them:
         checkpoint.remove_all(tmp_path)
     else:
@@ -216,7 +212,7 @@ def test_a_user_s_file_that_a_kill_left_under_a_hidden_name_comes_back(
     (hidden / "notes.txt").write_text("mine")
     path = save(tmp_path, 5, accelerator)
     for _ in range(2):
-        checkpoint.clean(tmp_path)
+        checkpoint.remove_leftovers(tmp_path)
         assert (path / "notes.txt").read_text() == "mine"
         checkpoint.remove_all(tmp_path)
     assert list(hidden.parent.iterdir()) == [path]
@@ -242,17 +238,9 @@ def test_what_kills_left_of_checkpoints_is_deleted_and_no_longer_in_the_way(
 def test_old_checkpoints_are_pruned(keep: int, tmp_path: Path, accelerator: Accelerator) -> None:
     for step in (99_999_998, 3, 100_000_001, 20, 7):  # more digits than the names are padded to
         save(tmp_path, step, accelerator)
-    checkpoint.prune(tmp_path, keep, newest=checkpoint.names(tmp_path)[-1])
-    steps = [int(path.name.removeprefix("step-")) for path in checkpoint.names(tmp_path)]
+    checkpoint.prune(tmp_path, keep, newest=checkpoint.paths(tmp_path)[-1])
+    steps = [int(path.name.removeprefix("step-")) for path in checkpoint.paths(tmp_path)]
     assert steps == [3, 7, 20, 99_999_998, 100_000_001][-keep:]
-
-
-def test_the_same_step_may_be_saved_again(tmp_path: Path, accelerator: Accelerator) -> None:
-    save(tmp_path, 5, accelerator, attempt=1)
-    save(tmp_path, 5, accelerator, attempt=2)
-    found = checkpoint.latest(tmp_path, accelerator)
-    assert found is not None
-    assert found.state["attempt"] == 2
 
 
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="the system has no limit on file sizes")

@@ -47,7 +47,7 @@ def test_a_resumed_run_says_where_it_goes_on() -> None:
     reporter.start("a run", 10, 30, done=(1, 5))
     reporter.step()
     reporter.note("a note")
-    assert stream.getvalue() == "a run: 10 epochs, 30 batches, going on after batch 5 in epoch 2\na note\n"
+    assert stream.getvalue() == "a run: 10 epochs, 30 batches, resumed after batch 5 in epoch 2\na note\n"
 
 
 class Gone(io.StringIO):

@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 
 def test_a_folder_holds_what_was_written(tmp_path: Path) -> None:
-    folder = RunFolder.plan(tmp_path / "a" / "b")
+    folder = RunFolder.open(tmp_path / "a" / "b")
     recipe = Recipe(title="x", seed=4)
     folder.start(recipe, torch.device("cpu"), processes=1)
     folder.add_epoch(METRICS, TIMING)
@@ -47,7 +47,7 @@ def test_a_folder_holds_what_was_written(tmp_path: Path) -> None:
 
 
 def started(path: Path, recipe: Recipe | None = None) -> RunFolder:
-    folder = RunFolder.plan(path)
+    folder = RunFolder.open(path)
     folder.start(recipe or Recipe(), CPU, processes=1)
     return folder
 
@@ -68,7 +68,7 @@ def test_a_folder_that_no_run_made_is_refused_with_what_it_holds(
     with pytest.raises(
         ValueError, match=f"is not empty and has no valid run.json of a run, but {Path(file).parts[0]}: choose another$"
     ):
-        RunFolder.plan(tmp_path, **options)
+        RunFolder.open(tmp_path, **options)
     assert names(tmp_path) == {file}
 
 
@@ -78,10 +78,10 @@ def test_a_lock_file_in_a_folder_that_no_run_made_stays(content: str, tmp_path: 
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / ".lock").write_text(content)
     with pytest.raises(ValueError, match="is not empty"):
-        RunFolder.plan(tmp_path, overwrite=True)
+        RunFolder.open(tmp_path, overwrite=True)
     assert (tmp_path / ".lock").read_text() == content
     (tmp_path / "notes.txt").unlink()
-    RunFolder.plan(tmp_path).close()  # beside nothing else, it is what a killed run left
+    RunFolder.open(tmp_path).close()  # beside nothing else, it is what a killed run left
     assert names(tmp_path) == set()
 
 
@@ -91,17 +91,17 @@ def test_of_many_names_some_are_listed(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"has no valid run\.json of a run, but a, b, c, d, e and 3 more: choose another$"
     ):
-        RunFolder.plan(tmp_path)
+        RunFolder.open(tmp_path)
 
 
 def test_a_run_is_refused_unless_it_is_to_be_overwritten_or_resumed(tmp_path: Path) -> None:
     started(tmp_path).close()
-    with pytest.raises(ValueError, match=r"is not empty: .*--overwrite.* or go on with its run \(--resume\)$"):
-        RunFolder.plan(tmp_path)
+    with pytest.raises(ValueError, match=r"is not empty: .*--overwrite.* or resume its run \(--resume\)$"):
+        RunFolder.open(tmp_path)
     for options in ({"resume": True}, {"overwrite": True}):
-        RunFolder.plan(tmp_path, **options).close()
+        RunFolder.open(tmp_path, **options).close()
     with pytest.raises(ValueError, match="either overwritten or resumed"):
-        RunFolder.plan(tmp_path, overwrite=True, resume=True)
+        RunFolder.open(tmp_path, overwrite=True, resume=True)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_damaged_marker_proves_nothing(damage: str, tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"has no valid run\.json of a run, but recipe\.toml, run\.json, timing\.jsonl"
     ):
-        RunFolder.plan(tmp_path, overwrite=True)
+        RunFolder.open(tmp_path, overwrite=True)
 
 
 def test_a_run_has_an_id_of_its_own(tmp_path: Path) -> None:
@@ -141,14 +141,14 @@ def test_a_run_killed_in_its_first_moments_may_be_started_again(
         files.write_atomic(path, text)
         done.append(path.name)
 
-    folder = RunFolder.plan(tmp_path)
+    folder = RunFolder.open(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(run_folder, "write_atomic", killed)
         with pytest.raises(Killed):
             folder.start(Recipe(), CPU, processes=1)
     folder.close()
     assert done == ["run.json", "recipe.toml", "run.json"][:writes]
-    folder = RunFolder.plan(tmp_path, resume=writes > 1)
+    folder = RunFolder.open(tmp_path, resume=writes > 1)
     folder.start(Recipe(), CPU, processes=1)
     assert names(tmp_path) - {".lock"} == {"run.json", "recipe.toml", "timing.jsonl"}
 
@@ -156,14 +156,14 @@ def test_a_run_killed_in_its_first_moments_may_be_started_again(
 def test_what_a_user_puts_beside_a_mere_marker_is_the_user_s(tmp_path: Path) -> None:
     """Names are a run's once its recipe stands there."""
     (tmp_path / "run.json").write_text(json.dumps({"format": "saligraft run 1", "run": "0" * 32, "files": []}))
-    RunFolder.plan(tmp_path).close()
+    RunFolder.open(tmp_path).close()
     mine = {"model.safetensors", "recipe.toml", "checkpoints/step-00000001/state.json"}
     for name in mine:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("mine")
     for options in ({"resume": True}, {"overwrite": True}):
-        folder = RunFolder.plan(tmp_path, **options)
-        with pytest.raises(ValueError, match=r"holds recipe\.toml, model\.safetensors, of no run: choose another"):
+        folder = RunFolder.open(tmp_path, **options)
+        with pytest.raises(ValueError, match=r"holds recipe\.toml, model\.safetensors of no run: choose another"):
             folder.start(Recipe(), CPU, processes=1)
         folder.close()
     assert names(tmp_path) == mine | {"run.json"}
@@ -176,7 +176,7 @@ def test_what_a_kill_left_of_a_deleted_checkpoint_goes_with_the_next_resume(tmp_
     left = tmp_path / "checkpoints" / ".step-00000002.old" / "shared.safetensors"
     left.parent.mkdir(parents=True)
     left.touch()
-    folder.go_on(History([], []), CPU, processes=1)
+    folder.resume(History([], []), CPU, processes=1)
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
@@ -205,7 +205,7 @@ def test_overwriting_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
     folder = started(tmp_path)
     folder.add_epoch(METRICS, TIMING)
     folder.finish({}, nn.Linear(2, 2))
-    with folder.owning_new_files():
+    with folder.record_new_files():
         for name in ("saligraft/7/hparams.yml", "saligraft/events.1"):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).touch()
@@ -215,7 +215,7 @@ def test_overwriting_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     before = names(tmp_path)
-    folder = RunFolder.plan(tmp_path, overwrite=True)
+    folder = RunFolder.open(tmp_path, overwrite=True)
     assert names(tmp_path) - {".lock"} == before  # until the new run starts
     folder.start(Recipe(), CPU, processes=1)
     folder.close()
@@ -235,7 +235,7 @@ def test_a_marker_reaches_no_further_than_its_folder(tmp_path: Path) -> None:
     assert folder.marker is not None
     (tmp_path / "run" / "run.json").write_text(json.dumps({**folder.marker, "files": files}))
     folder.close()
-    folder = RunFolder.plan(tmp_path / "run", overwrite=True)
+    folder = RunFolder.open(tmp_path / "run", overwrite=True)
     folder.remove()
     assert all(file.exists() for file in outside)
 
@@ -254,8 +254,8 @@ def finish(folder: RunFolder) -> None:
         ("run.json", start, []),
         ("recipe.toml", start, []),
         ("timing.jsonl", start, ["recipe.toml"]),
-        ("timing.jsonl", lambda folder: folder.go_on(History([METRICS], [TIMING]), CPU, processes=1), []),
-        ("metrics.jsonl", lambda folder: folder.go_on(History([METRICS], [TIMING]), CPU, processes=1), []),
+        ("timing.jsonl", lambda folder: folder.resume(History([METRICS], [TIMING]), CPU, processes=1), []),
+        ("metrics.jsonl", lambda folder: folder.resume(History([METRICS], [TIMING]), CPU, processes=1), []),
         ("metrics.jsonl", lambda folder: folder.add_epoch(METRICS, TIMING), []),
         ("model.safetensors", finish, []),
         ("result.json", finish, ["model.safetensors"]),
@@ -273,7 +273,7 @@ def test_a_full_disk_names_the_file_and_leaves_nothing_half_written(
         if Path(f"/proc/self/fd/{handle}").resolve().name == file:
             raise OSError(28, "No space left on device")
 
-    folder = RunFolder.plan(tmp_path)
+    folder = RunFolder.open(tmp_path)
     if act is not start:
         start(folder)
     before = names(tmp_path) | set(written) | ({"run.json"} if file != "run.json" else set())
@@ -284,14 +284,14 @@ def test_a_full_disk_names_the_file_and_leaves_nothing_half_written(
     assert names(tmp_path) == before
     assert not list(tmp_path.rglob("*.partial"))
     folder.close()
-    folder = RunFolder.plan(tmp_path, resume=True)
+    folder = RunFolder.open(tmp_path, resume=True)
     start(folder)
     folder.add_epoch(METRICS, TIMING)
 
 
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="the system has no limit on file sizes")
 def test_a_disk_that_fills_in_the_middle_of_a_file_leaves_no_part_of_it(tmp_path: Path) -> None:
-    folder = RunFolder.plan(tmp_path)
+    folder = RunFolder.open(tmp_path)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50, before[1]))
     try:
@@ -310,7 +310,7 @@ def test_a_disk_that_fills_in_the_middle_of_a_file_leaves_no_part_of_it(tmp_path
 def test_all_files_have_the_permissions_of_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        folder = RunFolder.plan(tmp_path / "run")
+        folder = RunFolder.open(tmp_path / "run")
         folder.start(Recipe(), torch.device("cpu"), processes=1)
         folder.finish({}, nn.Linear(2, 2))
     finally:
@@ -322,7 +322,7 @@ def test_all_files_have_the_permissions_of_the_umask(tmp_path: Path) -> None:
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
     with pytest.raises(ValueError, match="run is a file"):
-        RunFolder.plan(tmp_path / "run")
+        RunFolder.open(tmp_path / "run")
 
 
 def test_a_number_that_json_cannot_hold_is_refused(tmp_path: Path) -> None:

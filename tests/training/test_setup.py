@@ -6,17 +6,29 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 
 from saligraft.config.method_section import METHOD_NAMES
+from saligraft.data import InMemoryLoader, load
 from saligraft.methods import FeatureMixer, StepStrategy
 from saligraft.methods.registry import methods_of
 from saligraft.saliency.bottom_up import FineGrained
 from saligraft.step import GraftingStep, MixingStep
 from saligraft.steps import FeatureMixingStep, ViewsStep
-from saligraft.training import Recipe, SilentReporter, make_recipe, train
+from saligraft.training import Recipe, SilentReporter, make_recipe, setup, train
 from saligraft.training.accelerator import make_accelerator
-from saligraft.training.setup import check_method, labelled_images, load_split, make_loader, make_network, make_step
+from saligraft.training.setup import (
+    Stage,
+    Timeline,
+    check_method,
+    compile_passes,
+    labelled_images,
+    load_split,
+    make_loader,
+    make_network,
+    make_step,
+    make_timeline,
+)
 
 
 def test_initial_weights_follow_from_the_seed_alone(tiny_recipe: Recipe) -> None:
@@ -98,7 +110,7 @@ def test_checking_a_method_changes_nothing(name: str, tiny_table: dict[str, Any]
     torch.manual_seed(1)
     expected = torch.rand(1)
     torch.manual_seed(1)
-    check_method(recipe, network, data)
+    check_method(recipe, network, data, recipe.method.build())
     assert torch.equal(torch.rand(1), expected)
     assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
@@ -120,7 +132,7 @@ def test_every_grid_of_every_method_is_checked(method: dict[str, Any], tiny_tabl
     recipe = make_recipe({**tiny_table, "method": method})
     data = load_split(recipe, "train")
     with pytest.raises(ValueError, match=r"must not exceed the image \(16, 16\), got 17"):
-        check_method(recipe, make_network(recipe, data), data)
+        check_method(recipe, make_network(recipe, data), data, recipe.method.build())
 
 
 def test_saliencymix_looks_at_the_pixels_own_values(tiny_table: dict[str, Any], generator: torch.Generator) -> None:
@@ -143,3 +155,80 @@ def test_an_empty_test_split_is_refused_before_anything_is_written(kind: str, tm
     with pytest.raises(ValueError, match=f"{kind}.* must hold images to test on, got none"):
         train(make_recipe(table), tmp_path / "run", reporter=SilentReporter())
     assert not (tmp_path / "run").exists()
+
+
+def test_batches_are_counted_over_stages_of_different_length() -> None:
+    data = load("shapes", size=16, per_class=4)
+    loaders = [InMemoryLoader(data, batch_size=size, train=True) for size in (20, 10)]
+    stages = [Stage(first_epoch=first, loader=x, batches=len(x)) for first, x in zip((0, 3), loaders, strict=True)]
+    timeline = Timeline(stages, epochs=5)
+    assert [timeline.first_batch(epoch) for epoch in range(6)] == [0, 2, 4, 6, 10, 14]
+    assert timeline.stage(2).loader is loaders[0]
+    assert timeline.stage(3).loader is loaders[1]
+
+
+def test_more_parts_than_batches_are_refused(tiny_table: dict[str, Any]) -> None:
+    training = {**tiny_table["training"], "batch_size": 32, "accumulate": 32}
+    data = {**tiny_table["data"], "options": {"size": 16, "per_class": 2}}
+    recipe = make_recipe({**tiny_table, "training": training, "data": data})
+    with pytest.raises(ValueError, match=r"training.accumulate must be at most the batches of an epoch \(20\), got 32"):
+        make_timeline(recipe, load_split(recipe, "train"), make_accelerator(recipe))
+
+
+def test_phases_need_images_that_can_be_resized(tiny_table: dict[str, Any]) -> None:
+    phases = [{"from_epoch": 0, "size": 16, "batch_size": 8}]
+    recipe = make_recipe({**tiny_table, "training": {**tiny_table["training"], "phases": phases}})
+    with pytest.raises(ValueError, match=r"training\.phases must be left out for shapes"):
+        make_timeline(recipe, load_split(recipe, "train"), make_accelerator(recipe))
+
+
+def gradients(recipe: Recipe, steps: int = 2) -> tuple[list[Tensor], nn.Module]:
+    """Gradients of some steps together, each with its own batch, and the network that has them."""
+    data = load_split(recipe, "train")
+    network = make_network(recipe, data).train()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    step = make_step(recipe, network, data, torch.Generator().manual_seed(0))
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    for number in range(steps):
+        images = torch.randn(8, *data.image_shape, generator=torch.Generator().manual_seed(number))
+        step(images, torch.arange(8)).loss.backward()
+    return [parameter.grad for parameter in network.parameters()], network
+
+
+@pytest.fixture
+def _traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile without code generation, which takes a C++ compiler and most of the time."""
+
+    def quick(model: nn.Module, source: Any) -> nn.Module:
+        return compile_passes(model, source, backend="aot_eager")
+
+    monkeypatch.setattr(setup, "compile_passes", quick)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_traced")
+@pytest.mark.parametrize(("name", "graphs"), [("none", 1), ("saliency-grafting", 2)])
+def test_a_compiled_step_equals_the_uncompiled(name: str, graphs: int, tiny_table: dict[str, Any]) -> None:
+    table = {**tiny_table, "method": {"name": name}}
+    expected, plain = gradients(make_recipe(table))
+    table["training"]["compile"] = True
+    own, network = gradients(make_recipe(table))
+    # One graph for each pass of a step, and none anew in the second step: the first step's were compiled already.
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs
+    for ours, theirs in zip(own, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+    assert list(network.state_dict()) == list(plain.state_dict())
+    for name, buffer in network.named_buffers():
+        torch.testing.assert_close(buffer, plain.get_buffer(name), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_traced")
+def test_a_compiled_run_in_bfloat16_is_saved_under_the_network_s_own_names(tiny_table: dict[str, Any]) -> None:
+    tiny_table["training"].update(compile=True, precision="bf16", channels_last=True, epochs=1)
+    recipe = make_recipe({**tiny_table, "method": {"name": "saliency-grafting"}})
+    result = train(recipe, reporter=SilentReporter())
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 2
+    assert list(result.network.state_dict()) == list(make_network(recipe, load_split(recipe, "test")).state_dict())

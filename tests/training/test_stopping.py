@@ -6,13 +6,13 @@ import threading
 import pytest
 from accelerate import Accelerator
 
-from saligraft.training.stopping import SIGNALS, RunStopped, listening
+from saligraft.training.stopping import SIGNALS, RunStopped, catch_stop_signals
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_a_signal_is_noted_and_counts_as_shells_do(number: signal.Signals, code: int) -> None:
     before = [signal.getsignal(each) for each in SIGNALS]
-    with listening() as request:
+    with catch_stop_signals() as request:
         assert request.agreed(Accelerator(cpu=True), now=False) == 0
         signal.raise_signal(number)
         assert request.agreed(Accelerator(cpu=True), now=False) == number
@@ -21,7 +21,7 @@ def test_a_signal_is_noted_and_counts_as_shells_do(number: signal.Signals, code:
 
 
 def test_a_second_ctrl_c_does_not_wait() -> None:
-    with listening():
+    with catch_stop_signals():
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
@@ -32,7 +32,7 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
     """As SIGHUP under nohup, where a run is to outlive its terminal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with listening() as request:
+        with catch_stop_signals() as request:
             signal.raise_signal(signal.SIGHUP)
             assert request.number == 0
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
@@ -44,7 +44,7 @@ def test_other_threads_leave_signals_alone() -> None:
     handlers: list[object] = []
 
     def train() -> None:
-        with listening() as request:
+        with catch_stop_signals() as request:
             handlers.extend([signal.getsignal(signal.SIGTERM), request.number])
 
     before = signal.getsignal(signal.SIGTERM)

@@ -10,7 +10,6 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,12 +21,10 @@ from saligraft.data import ImageData
 from saligraft.methods.saliency_grafting import GraftDraws
 from saligraft.saliency.sources import FeatureMap
 from saligraft.training import checkpoint, evaluate, make_recipe
-from saligraft.training.accelerator import make_accelerator, told_to_all
-from saligraft.training.compiled import compile_passes
-from saligraft.training.epoch import check_losses, check_weights
-from saligraft.training.run_state import Position
-from saligraft.training.setup import labelled_images, make_loader
-from saligraft.training.stretches import mean_seconds_since
+from saligraft.training.accelerator import make_accelerator, shared_errors
+from saligraft.training.plan import mean_seconds_since
+from saligraft.training.setup import compile_passes, labelled_images, make_loader
+from saligraft.training.stopping import check_losses, check_weights
 
 HALF, CLASSES, GRID = 4, 5, 2
 TEST_IMAGES = 13  # odd: the processes get unequal shares, and in batches of 2 a last partial one
@@ -117,7 +114,7 @@ def shown_and_scored(accelerator: Any) -> tuple[list[int], tuple[float, ...]]:
     return network.seen, tuple(scores)
 
 
-def told(act: Callable[[], Any]) -> str:
+def error_of(act: Callable[[], Any]) -> str:
     """Kind and words of the error that an act ends with in this process."""
     try:
         act()
@@ -131,29 +128,26 @@ def faults(accelerator: Any) -> dict[str, str]:
     rank, second = accelerator.process_index, accelerator.process_index == 1
     network = nn.BatchNorm1d(2)
     network.running_mean[1] = math.inf if second else 0.0
-    recipe = make_recipe({})
-    timeline = SimpleNamespace(stage=lambda _: SimpleNamespace(batches=9))
-    session: Any = SimpleNamespace(recipe=recipe, accelerator=accelerator, network=network, timeline=timeline)
     losses = [torch.tensor(value) for value in (1.0, 2.0, -math.inf if second else 3.0)]
     clock = time.perf_counter() - 100 * rank
     return {
-        "both": told(lambda: told_to_all(accelerator)(int)("a")),
-        "loss": told(lambda: check_losses(session, Position(losses=losses))),
-        "weights": told(lambda: check_weights(session, Position())),
-        "impatience": str(round(mean_seconds_since(clock, session))),
+        "both": error_of(lambda: shared_errors(accelerator)(int)("a")),
+        "loss": error_of(lambda: check_losses(losses, accelerator, 0, 9)),
+        "weights": error_of(lambda: check_weights(network, accelerator, 0)),
+        "impatience": str(round(mean_seconds_since(clock, accelerator))),
     }
 
 
-def told_mistakes(accelerator: Any, folder: Path) -> list[str]:
+def errors_of_second(accelerator: Any, folder: Path) -> list[str]:
     """What this process makes of a mistake, and of a full disk, that the second one finds."""
     second = accelerator.process_index == 1
-    told = []
+    errors = []
     try:
-        with told_to_all(accelerator):
+        with shared_errors(accelerator):
             if second:
                 raise ValueError("a mistake")
     except ValueError as error:
-        told.append(f"{type(error).__name__}: {error}")
+        errors.append(f"{type(error).__name__}: {error}")
     checkpoint.save(folder, 1, {}, {}, {}, accelerator)
     with pytest.MonkeyPatch.context() as patched:
         if second:
@@ -161,10 +155,10 @@ def told_mistakes(accelerator: Any, folder: Path) -> list[str]:
         try:
             checkpoint.save(folder, 2, {}, {}, {}, accelerator)
         except (OSError, ValueError) as error:
-            told.append(f"{type(error).__name__}: {error}")
+            errors.append(f"{type(error).__name__}: {error}")
     newest = checkpoint.latest(folder, accelerator)
     assert newest is not None
-    return [*told, newest.path.name]
+    return [*errors, newest.path.name]
 
 
 def one_of_two(rank: int, port: int, folder: str) -> None:
@@ -180,7 +174,7 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
         torch.save(own, Path(folder) / f"{rank}-{compiled}.pt")
     (Path(folder) / f"{rank}.json").write_text(json.dumps(shown_and_scored(accelerator)))
     (Path(folder) / f"faults-{rank}.json").write_text(json.dumps(faults(accelerator)))
-    (Path(folder) / f"{rank}-told.json").write_text(json.dumps(told_mistakes(accelerator, Path(folder))))
+    (Path(folder) / f"{rank}-errors.json").write_text(json.dumps(errors_of_second(accelerator, Path(folder))))
     accelerator.wait_for_everyone()  # a process that leaves first may break the other's connection
     torch.distributed.destroy_process_group()
 
@@ -223,7 +217,7 @@ def test_each_test_image_counts_once(folder: Path) -> None:
 def test_what_both_find_is_told_once_and_what_breaks_in_one_ends_both(folder: Path) -> None:
     first, second = (json.loads((folder / f"faults-{rank}.json").read_text()) for rank in range(2))
     words = "invalid literal for int() with base 10: 'a'"
-    assert (first["both"], second["both"]) == (f"ValueError: {words}", f"ToldElsewhereError: {words}")
+    assert (first["both"], second["both"]) == (f"ValueError: {words}", f"OtherProcessError: {words}")
     for name, expected in (("loss", "at batch 3 of 9 (loss -inf)"), ("weights", "(weights inf)")):
         assert expected in first[name]
         assert expected in second[name]
@@ -238,12 +232,13 @@ def test_processes_lose_patience_together(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_what_one_process_finds_ends_both_and_is_told_once(folder: Path) -> None:
-    first, second = (json.loads((folder / f"{rank}-told.json").read_text()) for rank in (0, 1))
-    assert first[0] == "ToldElsewhereError: a mistake"
+    first, second = (json.loads((folder / f"{rank}-errors.json").read_text()) for rank in (0, 1))
+    assert first[0] == "OtherProcessError: a mistake"
     assert second[0] == "ValueError: a mistake"
-    assert first[1].startswith("OSError: checkpoint ")
-    assert second[1].startswith("ToldElsewhereError: checkpoint ")
-    for told in (first, second):
-        assert told[1].endswith("could not be written: No space left; the last good one is step-00000001")
-        assert told[2] == "step-00000001"
+    assert first[1].startswith("OtherProcessError: checkpoint ")
+    assert second[1].startswith("OSError: checkpoint ")
+    assert second[1].endswith("could not be written: No space left; the last good one is step-00000001")
+    for errors in (first, second):
+        assert errors[1].endswith("No space left; the last good one is step-00000001")
+        assert errors[2] == "step-00000001"
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step-00000001"]

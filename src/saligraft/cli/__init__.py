@@ -129,7 +129,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         message = _users_mistake(error)
         if message is None or os.environ.get(TRACEBACK_VARIABLE):
             raise
-        if not getattr(error, "told_elsewhere", False):  # by another of several processes
+        if not getattr(error, "reported_elsewhere", False):  # by another of several processes
             print(f"saligraft: error: {message}", file=sys.stderr)
         return 2
 

@@ -153,7 +153,7 @@ def _expected(result: dict[str, Any]) -> str:
 
 
 def _schedules() -> "Table":
-    from saligraft.config.sections import SCHEDULES
+    from saligraft.config.schedule import SCHEDULES
 
     return _rows("Schedules", ((name, _first_sentence(kind)) for name, kind in SCHEDULES.items()))
 
@@ -177,10 +177,10 @@ def _settings() -> "Table":
 
 def _section_rows(section: Any) -> Iterable[tuple[str, str, str]]:
     """The keys of a section, and of those inside it."""
-    from saligraft.config.sections import Section
+    from saligraft.config.sections import RecipeSection
 
     for key, field in type(section).model_fields.items():
-        if isinstance(field.default, Section):
+        if isinstance(field.default, RecipeSection):
             for inner, shown, meaning in _section_rows(field.default):
                 yield f"{key}.{inner}", shown, meaning
         else:
@@ -190,7 +190,7 @@ def _section_rows(section: Any) -> Iterable[tuple[str, str, str]]:
 def _schedule_rows() -> Iterable[tuple[str, str, str]]:
     """The schedules' common keys, then each one's own."""
     from saligraft.config.recipe import Recipe
-    from saligraft.config.sections import SCHEDULES, ScheduleSection
+    from saligraft.config.schedule import SCHEDULES, ScheduleSection
 
     common = ScheduleSection.model_fields
     yield "name", Recipe.model_fields["schedule"].default.name, f"One of {', '.join(SCHEDULES)}."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 if TYPE_CHECKING:
-    from saligraft.training import BestOf, Recipe
+    from saligraft.training import Recipe
 
 Outcome = TypeVar("Outcome")
 
@@ -46,14 +46,14 @@ OutOption = Annotated[
 SeedOption = Annotated[
     int | None, typer.Option("--seed", metavar="N", min=0, help="Seed.", show_default="the recipe's")
 ]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace a run that stands in the folder.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the existing run in the folder.")]
 ResumeOption = Annotated[
-    bool, typer.Option("--resume", help="Go on with the run that stands in the folder; begin where none does.")
+    bool, typer.Option("--resume", help="Resume the run in the folder; start one if there is none.")
 ]
 BestOfOption = Annotated[
     str | None,
     typer.Option(
-        "--best-of", metavar="SECTION.KEY=VALUE,VALUE", help="Train with each value; report the better by test error."
+        "--best-of", metavar="SECTION.KEY=VALUE,VALUE", help="Train with each value; report the best by test error."
     ),
 ]
 PlanOption = Annotated[
@@ -76,11 +76,12 @@ def train(
     plan: PlanOption = False,
     download: DownloadOption = False,
 ) -> None:
-    """Train a network as a recipe says, and write a run folder.
+    """Train a recipe and write a run folder.
 
     The folder holds recipe.toml (complete, can be trained again), metrics.jsonl, result.json, timing.jsonl,
     model.safetensors, report.html and checkpoints/. The same recipe and seed give the same numbers, bit for bit, on the
-    same machine and thread count, however often the run was killed and resumed. Ctrl-C, SIGTERM and SIGHUP save one.
+    same machine and thread count, however often the run was killed and resumed. Ctrl-C, SIGTERM and SIGHUP save a
+    checkpoint.
 
     Examples:
 
@@ -95,9 +96,9 @@ def train(
 
     [bold]saligraft train shapes-wrn-10-2 --set method.name=cutout+mixup[/bold]   two methods, one after the other
 
-    [bold]saligraft train runs/short/recipe.toml --out runs/again[/bold]   a run once more, from its own recipe
+    [bold]saligraft train runs/short/recipe.toml --out runs/again[/bold]   repeat a run from its own recipe
 
-    [bold]saligraft train runs/short --resume[/bold]   go on with a run that was stopped or killed
+    [bold]saligraft train runs/short --resume[/bold]   resume a run that was stopped or killed
 
     [bold]saligraft train cifar100-wrn-28-10 --best-of optimizer.weight_decay=0.0005,0.0001[/bold]   as the paper does
 
@@ -119,10 +120,12 @@ def train(
     options: dict[str, Any] = {"overwrite": overwrite, "resume": resume}
     if best_of is not None:
         options |= {"settings": settings or (), "seed": seed, "method": method, "after_run": write_run_page}
-        call = partial(training.train_best_of, source, best_of, folder, **options)
-        found = _until_stopped(call, _again())
-        if found is not None:
-            _print_best(found)
+        again = [word for word in sys.argv[1:] if word not in ("--resume", "--overwrite")]
+        outcome = _until_stopped(partial(training.train_best_of, source, best_of, folder, **options), again)
+        if outcome is not None:
+            _print_results(outcome.summaries)
+            print(f"best {outcome.setting}: {outcome.best}, picked on test error, so the number is optimistic")
+            print(f"run folder: {outcome.folders[outcome.best]}")
         return
     result = _until_stopped(partial(training.train, chosen, folder, **options), ["train", str(folder)])
     if result is not None:
@@ -132,30 +135,24 @@ def train(
 
 
 def _until_stopped(call: Callable[[], Outcome], arguments: list[str]) -> Outcome | None:
-    """What the call gives, in the first of several processes; a stop tells how to go on and ends the program."""
+    """Return the outcome of the call, in the main process alone; a signal prints how to resume and ends the program."""
     from saligraft.training import RunStopped, leave_group
 
     try:
         outcome = call()
     except RunStopped as stopped:
         if leave_group():
-            print(f"saligraft: {stopped}; go on with: {_command(arguments)}", file=sys.stderr)
+            print(f"saligraft: {stopped}; resume with: {_command(arguments)}", file=sys.stderr)
         raise SystemExit(stopped.exit_code) from None
     finally:
-        is_first = leave_group()
-    return outcome if is_first else None
-
-
-def _again() -> list[str]:
-    """The words after `saligraft` that this run was started with, without those that would begin anew."""
-    words = sys.argv[1:]
-    return [word for word in words if word not in ("--resume", "--overwrite")]
+        is_main = leave_group()
+    return outcome if is_main else None
 
 
 def _run_folder(
     recipe: str, method: str | None, settings: list[str] | None, seed: int | None, out: Path | None
 ) -> tuple[Path, Path | None]:
-    """Where a run to be resumed has its recipe, and its folder: RECIPE may be the folder itself."""
+    """Recipe file and folder of a run to resume: RECIPE may be the folder itself."""
     from saligraft.training.run_folder import RECIPE
 
     if not Path(recipe).is_dir():
@@ -169,14 +166,14 @@ def _run_folder(
 
 
 def _command(arguments: list[str]) -> str:
-    """What to type to go on, launched as this run was."""
+    """The command that resumes, launched as this run was."""
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     launcher = "saligraft" if processes == 1 else f"torchrun --nproc-per-node {processes} -m saligraft"
     return f"{launcher} {shlex.join([*arguments, '--resume'])}"
 
 
 def _print_results(summaries: dict[str, dict[str, Any]]) -> None:
-    """The errors of one run or of several by name."""
+    """Print the errors of one run, or of several by name."""
     from rich.console import Console
     from rich.table import Table
 
@@ -188,12 +185,6 @@ def _print_results(summaries: dict[str, dict[str, Any]]) -> None:
             errors = (f"{summary[name][kind]:.2f}" for kind in ("best", "last10_mean", "final"))
             table.add_row(f"{run}  {title}".strip(), *errors)
     Console().print(table)
-
-
-def _print_best(found: "BestOf") -> None:
-    _print_results(found.summaries)
-    print(f"best {found.setting}: {found.best}, picked on test error, so the number is optimistic")
-    print(f"run folder: {found.folders[found.best]}")
 
 
 def _print_plan(recipe: "Recipe") -> None:

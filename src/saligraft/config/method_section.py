@@ -30,7 +30,7 @@ from pydantic import Field, field_validator, model_validator
 
 from saligraft.config.saliency_section import Normalization as Normalization
 from saligraft.config.saliency_section import SaliencySection as SaliencySection
-from saligraft.config.sections import Section, complete_options
+from saligraft.config.sections import RecipeSection, complete_options
 from saligraft.methods import REGISTRY, BatchMixer, Compose, ImageTransform, MethodChoice, RandomChoice
 from saligraft.methods.base import Applied, saliency_sources
 from saligraft.methods.kinds import Method
@@ -46,7 +46,7 @@ ANY_DATA = Normalization((0.5,) * 3, (0.5,) * 3)  # for validation before the da
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-class MethodSection(Section):
+class MethodSection(RecipeSection):
     """[method]: how training images are mixed or changed."""
 
     name: str = NONE

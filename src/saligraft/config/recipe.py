@@ -1,4 +1,4 @@
-"""A recipe: everything that decides a run's numbers, checked when it is made.
+"""A recipe: everything that decides a run's numbers, validated when it is created.
 
 Written as TOML; `recipe_file.py` reads and writes it.
 """
@@ -8,28 +8,29 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from saligraft.config.method_section import MethodSection
-from saligraft.config.sections import (
+from saligraft.config.schedule import (
     ConstantSchedule,
     CosineSchedule,
-    DataSection,
-    NetworkSection,
     OneCycleSchedule,
-    OptimizerSection,
     PiecewiseLinearSchedule,
-    Section,
-    Seed,
     StepSchedule,
 )
+from saligraft.config.sections import DataSection, NetworkSection, OptimizerSection, RecipeSection, Seed
 from saligraft.config.training_section import TrainingSection
 from saligraft.methods import FeatureMixer
 from saligraft.methods.registry import methods_of
 
 
-class Recipe(Section):
-    """One training run. Equal recipes give equal numbers on the same machine and thread count."""
+class Recipe(RecipeSection):
+    """One training run. Equal recipes give equal numbers on the same machine and thread count.
+
+    Example:
+        >>> Recipe(seed=1, training={"epochs": 3}).training.epochs
+        3
+    """
 
     title: str = ""
-    """What the run is, in a few words; stands on its report."""
+    """Title of the run, for its report."""
     paper: str = ""
     """Section or table of the paper that the run follows."""
     seed: Seed = 0
@@ -46,7 +47,7 @@ class Recipe(Section):
 
     @property
     def never_mixes(self) -> bool:
-        """Whether the warm-up takes the whole run, so that its method is never applied."""
+        """Whether the warm-up takes the entire run, so that its method is never applied."""
         return bool(self.method.parts) and self.training.warmup_epochs >= self.training.epochs
 
     @model_validator(mode="after")
@@ -71,7 +72,16 @@ class Recipe(Section):
 
 
 def make_recipe(table: dict[str, Any], origin: str = "recipe") -> Recipe:
-    """The recipe of a table of sections; what is wrong with it is told in one line that names its origin."""
+    """Validate a table of sections; errors are one line.
+
+    Args:
+        table: Sections by name; absent ones have their defaults.
+        origin: Names the table in errors, such as its file.
+
+    Example:
+        >>> make_recipe({"method": {"name": "cutmix"}}).method.name
+        'cutmix'
+    """
     try:
         return Recipe(**table)
     except ValidationError as error:
@@ -79,18 +89,18 @@ def make_recipe(table: dict[str, Any], origin: str = "recipe") -> Recipe:
 
 
 def explain(error: ValidationError) -> str:
-    """One line in the house's wording: what must be how, and what came."""
+    """Rephrase pydantic's errors as one line: name, expectation and value."""
     return "; ".join(_explain_one(detail) for detail in error.errors())
 
 
 def _explain_one(detail: Any) -> str:
-    # The chosen schedule stands in the location as if it were a key of its own: schedule.step.milestones.
+    # The location contains the chosen schedule as if it were a key: schedule.step.milestones.
     location = list(detail["loc"])
     if location[:1] == ["schedule"] and len(location) > 1:
         del location[1]
     place = ".".join(str(part) for part in location)
     kind, message, value = detail["type"], detail["msg"], detail["input"]
-    if kind == "value_error":  # raised by our own checks, which say all there is to say
+    if kind == "value_error":  # raised by our own checks, whose message is complete
         message = message.removeprefix("Value error, ")
         return f"[{place}] {message}" if place else message
     if kind == "missing":

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 from pydantic import Field
 from torch import nn
 
-from saligraft.config.sections import Section, complete_options
+from saligraft.config.sections import RecipeSection, complete_options
 from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.sources import SALIENCY_SOURCES, saliency_source
 
@@ -24,7 +24,7 @@ class Normalization(NamedTuple):
     std: tuple[float, ...]
 
 
-class SaliencySection(Section):
+class SaliencySection(RecipeSection):
     """[method.saliency]: where the maps come from, for methods that look at them."""
 
     name: str | None = None

@@ -1,52 +1,136 @@
-"""Learning-rate schedules: pure functions of how far the run has come, so that nothing is carried from step to step.
-
-Each returns a factor of the recipe's learning rate. `epoch` is the number of epochs done, with its fraction
-(step / steps per epoch); `epochs` is the length of the run.
-"""
+"""[schedule] of a recipe: the learning rate as a pure function of the epochs done, so that nothing is carried along."""
 
 import bisect
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from saligraft.config.sections import Fraction, NotNegative, Positive, RecipeSection
 
 
-def constant(epoch: float, epochs: int) -> float:  # noqa: ARG001  (every schedule is asked alike)
+class ScheduleSection(RecipeSection, ABC):
+    """[schedule]: how the learning rate changes; `name` decides which other keys are valid."""
+
+    warmup_epochs: NotNegative = 0.0
+    """Epochs over which the learning rate first rises linearly."""
+    warmup_start: Fraction = 0.1
+    """Factor of the learning rate that the rise starts from."""
+
+    def factor(self, epoch: float, epochs: int) -> float:
+        """Return the factor of the recipe's learning rate.
+
+        Args:
+            epoch: Epochs done, with the fraction of the current one.
+            epochs: Of the run.
+
+        Example:
+            >>> StepSchedule(name="step", milestones=[2], decay=0.5).factor(2.5, epochs=4)
+            0.5
+        """
+        warm = epoch >= self.warmup_epochs
+        rise = 1.0 if warm else self.warmup_start + (1.0 - self.warmup_start) * epoch / self.warmup_epochs
+        return rise * self.shape(epoch, epochs)
+
+    @abstractmethod
+    def shape(self, epoch: float, epochs: int) -> float:
+        """Return the factor without the rise at the start."""
+
+
+class ConstantSchedule(ScheduleSection):
     """One learning rate throughout."""
-    return 1.0
+
+    name: Literal["constant"]
+    """Which schedule."""
+
+    def shape(self, epoch: float, epochs: int) -> float:  # noqa: ARG002
+        return 1.0
 
 
-def step(epoch: float, epochs: int, *, milestones: Sequence[float], decay: float) -> float:  # noqa: ARG001
-    """Multiply by `decay` at each milestone, as in appendix B."""
-    return decay ** sum(epoch >= milestone for milestone in milestones)
+class StepSchedule(ScheduleSection):
+    """The learning rate falls by a factor at given epochs, as in appendix B."""
+
+    name: Literal["step"]
+    """Which schedule."""
+    milestones: tuple[Positive, ...]
+    """Epochs at which the learning rate falls."""
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Factor at each of them."""
+
+    def shape(self, epoch: float, epochs: int) -> float:  # noqa: ARG002
+        return self.decay ** sum(epoch >= milestone for milestone in self.milestones)
 
 
-def cosine(epoch: float, epochs: int, *, final: float) -> float:
-    """Half a cosine from 1 to `final` (Loshchilov & Hutter 2017, without restarts)."""
-    return _anneal(1.0, final, epoch / epochs)
+class CosineSchedule(ScheduleSection):
+    """The learning rate falls along half a cosine (Loshchilov & Hutter 2017, without restarts)."""
+
+    name: Literal["cosine"] = "cosine"
+    """Which schedule."""
+    final: Fraction = 0.0
+    """Factor at the end of the run."""
+
+    def shape(self, epoch: float, epochs: int) -> float:
+        return _anneal(1.0, self.final, epoch / epochs)
 
 
-def one_cycle(epoch: float, epochs: int, *, start: float, peak: float, final: float) -> float:
-    """Half a cosine up from `start` to 1 at the fraction `peak` of the run, another down to `final` (Smith 2018)."""
-    progress = epoch / epochs
-    if progress < peak:
-        return _anneal(start, 1.0, progress / peak)
-    return _anneal(1.0, final, (progress - peak) / (1 - peak))
+class OneCycleSchedule(ScheduleSection):
+    """The learning rate rises to its peak and falls again, once, each along half a cosine (Smith 2018)."""
+
+    name: Literal["one-cycle"]
+    """Which schedule."""
+    start: Fraction = 0.04
+    """Factor at the start of the run."""
+    peak: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    """Fraction of the run at which the factor is 1."""
+    final: Fraction = 0.0
+    """Factor at the end of the run."""
+
+    def shape(self, epoch: float, epochs: int) -> float:
+        progress = epoch / epochs
+        if progress < self.peak:
+            return _anneal(self.start, 1.0, progress / self.peak)
+        return _anneal(1.0, self.final, (progress - self.peak) / (1 - self.peak))
 
 
-def piecewise_linear(epoch: float, epochs: int, *, knots: Sequence[float], factors: Sequence[float]) -> float:  # noqa: ARG001
-    """Straight lines through (knot, factor), flat before the first and after the last; a knot given twice is a jump.
+class PiecewiseLinearSchedule(ScheduleSection):
+    """The learning rate runs in straight lines from point to point, and stays at the last.
 
-    With few knots, the cyclic learning rate of fast ImageNet training (Wong et al. 2020).
+    With few points, the cyclic learning rate of fast ImageNet training (Wong et al. 2020).
     """
-    after = bisect.bisect_right(knots, epoch)
-    if after in (0, len(knots)):
-        return factors[0] if after == 0 else factors[-1]
-    progress = (epoch - knots[after - 1]) / (knots[after] - knots[after - 1])
-    return factors[after - 1] + (factors[after] - factors[after - 1]) * progress
+
+    name: Literal["piecewise-linear"]
+    """Which schedule."""
+    epochs: tuple[NotNegative, ...]
+    """Epochs of the points, ascending; the same epoch twice is a jump."""
+    factors: tuple[NotNegative, ...]
+    """Factor of the learning rate at each of them."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not self.epochs or len(self.epochs) != len(self.factors):
+            counts = f"{len(self.epochs)} epochs and {len(self.factors)} factors"
+            raise ValueError(f"epochs and factors must be equally many and at least one, got {counts}")
+        if list(self.epochs) != sorted(self.epochs):
+            raise ValueError(f"epochs must ascend, got {list(self.epochs)}")
+        return self
+
+    def shape(self, epoch: float, epochs: int) -> float:  # noqa: ARG002
+        knots, factors = self.epochs, self.factors
+        after = bisect.bisect_right(knots, epoch)
+        if after in (0, len(knots)):
+            return factors[0] if after == 0 else factors[-1]
+        progress = (epoch - knots[after - 1]) / (knots[after] - knots[after - 1])
+        return factors[after - 1] + (factors[after] - factors[after - 1]) * progress
 
 
-def warm_up(epoch: float, *, length: float, start: float) -> float:
-    """Rise linearly from `start` to 1 over the first `length` epochs; multiplies any schedule."""
-    return 1.0 if epoch >= length else start + (1.0 - start) * epoch / length
+SCHEDULES: dict[str, type[ScheduleSection]] = {
+    "constant": ConstantSchedule,
+    "step": StepSchedule,
+    "cosine": CosineSchedule,
+    "one-cycle": OneCycleSchedule,
+    "piecewise-linear": PiecewiseLinearSchedule,
+}
 
 
 def _anneal(first: float, last: float, progress: float) -> float:

@@ -1,14 +1,14 @@
-"""Training runs: typed recipes, the loop, its run folder, and tests of what came out."""
+"""Training runs: typed recipes, the trainer and its run folder, evaluation of finished runs."""
 
 from saligraft.config.recipe import Recipe, make_recipe
 from saligraft.config.recipe_file import bundled_recipes, dump_recipe, load_recipe
+from saligraft.training.accelerator import leave_group
 from saligraft.training.best_of import BestOf, train_best_of
 from saligraft.training.evaluate import evaluate, evaluate_occluded, evaluate_run
-from saligraft.training.loop import train
-from saligraft.training.processes import leave_group
 from saligraft.training.progress import Reporter, SilentReporter, make_reporter
 from saligraft.training.results import EpochMetrics, EpochTiming, Result, Scores
 from saligraft.training.stopping import RunStopped
+from saligraft.training.trainer import Trainer, train
 
 __all__ = [
     "BestOf",
@@ -20,6 +20,7 @@ __all__ = [
     "RunStopped",
     "Scores",
     "SilentReporter",
+    "Trainer",
     "bundled_recipes",
     "dump_recipe",
     "evaluate",

@@ -1,6 +1,6 @@
-"""Train with each of several values of one setting and report the better, as the paper does with CIFAR's weight decay.
+"""Train with each of several values of one setting and report the best, as the paper does with CIFAR's weight decay.
 
-The choice falls on test error, as in the paper (appendix B.1), and what is written says so.
+The choice is made on test error, as in the paper (appendix B.1), and the output says so.
 """
 
 import json
@@ -13,15 +13,21 @@ from torch import distributed
 
 from saligraft.config.recipe_file import load_recipe
 from saligraft.io.files import write_atomic
-from saligraft.training.loop import train
 from saligraft.training.results import Result
+from saligraft.training.trainer import train
 
 BEST = "best.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class BestOf:
-    """One run per value; `summaries` are those of their result.json."""
+    """One run per value.
+
+    Args:
+        setting: "section.key".
+        folders: Run folder by value.
+        summaries: Content of result.json by value.
+    """
 
     setting: str
     folders: dict[str, Path]
@@ -29,12 +35,16 @@ class BestOf:
 
     @property
     def best(self) -> str:
-        """The value with the least top-1 error of any epoch; the first of equals."""
+        """The value with the lowest top-1 error of any epoch; the first of equals."""
         return min(self.summaries, key=lambda value: float(self.summaries[value]["top1_error"]["best"]))
 
 
 def parse_values(text: str) -> tuple[str, tuple[str, ...]]:
-    """ "section.key=value,value" as the setting and its values."""
+    """Split "section.key=value,value" into the setting and its values.
+
+    >>> parse_values("optimizer.lr=0.1,0.2")
+    ('optimizer.lr', ('0.1', '0.2'))
+    """
     setting, equals, values = text.partition("=")
     each = tuple(value.strip() for value in values.split(","))
     if not equals or not setting.strip() or not all(each) or len(set(each)) < max(2, len(each)):
@@ -53,10 +63,17 @@ def train_best_of(
     after_run: Callable[[Result], None] = lambda _: None,
     **options: Any,
 ) -> BestOf:
-    """Train a recipe once per value of `choice`, "optimizer.weight_decay=0.0005,0.0001", in folders under `out`.
+    """Train a recipe once per value of a setting, in folders under `out`, and write best.json.
 
-    `method` is that of `load_recipe`. `after_run` is called with the result of each run. `options` are those of
-    `train`; with resume=True finished runs stay as they are. best.json says which is best.
+    Args:
+        recipe: A recipe file or the name of a bundled recipe.
+        choice: Setting and values, such as "optimizer.weight_decay=0.0005,0.0001".
+        out: Folder of the run folders.
+        settings: Overrides for all runs, "section.key=value".
+        seed: Replaces the recipe's.
+        method: A row of the recipe, as in `load_recipe`.
+        after_run: Called with each run's result, in every process.
+        **options: Those of `train`; with resume=True finished runs are not trained again.
     """
     setting, values = parse_values(choice)
     _refuse_foreign(Path(out) / BEST)
@@ -68,12 +85,18 @@ def train_best_of(
     summaries = {}
     for value in values:
         result = train(recipes[value], folders[value], **options)
-        after_run(result)
         summaries[value] = result.summary
-    found = BestOf(setting=setting, folders=folders, summaries=summaries)
+        after_run(result)
+    outcome = BestOf(setting=setting, folders=folders, summaries=summaries)
     if not distributed.is_initialized() or distributed.get_rank() == 0:
-        write_atomic(Path(out) / BEST, json.dumps(_table(found), indent=2, allow_nan=False) + "\n")
-    return found
+        table = {
+            "setting": setting,
+            "picked_on": "test error of the best epoch, as in the paper: the number is optimistic",
+            "best": outcome.best,
+            "runs": {value: {"folder": folders[value].name, **summaries[value]} for value in values},
+        }
+        write_atomic(Path(out) / BEST, json.dumps(table, indent=2, allow_nan=False) + "\n")
+    return outcome
 
 
 def _refuse_foreign(path: Path) -> None:
@@ -86,12 +109,3 @@ def _refuse_foreign(path: Path) -> None:
         written = None
     if not (isinstance(written, dict) and written.keys() == {"setting", "picked_on", "best", "runs"}):
         raise ValueError(f"{path} is not the result of a best-of: choose another folder")
-
-
-def _table(found: BestOf) -> dict[str, Any]:
-    return {
-        "setting": found.setting,
-        "picked_on": "test error of the best epoch, as in the paper: the number is optimistic",
-        "best": found.best,
-        "runs": {value: {"folder": found.folders[value].name, **found.summaries[value]} for value in found.folders},
-    }

@@ -1,16 +1,16 @@
-"""Checkpoints: folders of safetensors and JSON, whole or not there at all; nothing is ever unpickled.
+"""Checkpoints on disk: folders of safetensors and JSON, complete or absent; nothing is ever unpickled.
 
-`checkpoints/step-00000123/` holds `shared.safetensors` (what is equal in all processes), `rank-0.safetensors` and so on
-(what is each process's own), and `state.json` (where the run stands, and the checksum of each file, its own included).
-It is written aside, synced and renamed, so that a kill leaves the one before it.
+`checkpoints/step-00000123/` holds `shared.safetensors` (equal in all processes), `rank-0.safetensors` and so on (each
+process's own), and `state.json` (the position in the run, and the checksum of every file, its own included). It is
+written under a hidden name, synced and renamed, so that a kill leaves the previous one intact.
 """
 
 import hashlib
 import json
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,168 +22,205 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from saligraft.io.files import rename_durably, sync
-from saligraft.io.streams import unbreakable
-from saligraft.training.accelerator import ToldElsewhereError, decided_by_first
+from saligraft.training.accelerator import OtherProcessError, from_main_process, shared_errors
 
 CHECKPOINTS, STATE, SHARED = "checkpoints", "state.json", "shared.safetensors"
 FORMAT = 2
-SEAL = "checksum"  # of all else in state.json
-PARTIAL, OLD = ".partial", ".old"  # endings of a checkpoint's hidden name, before it has its own and after
+SEAL = "checksum"  # of everything else in state.json
+PARTIAL, OLD = ".partial", ".old"  # suffixes of a checkpoint's hidden name, before it is complete and while deleted
 STEP = re.compile(r"step-[0-9]{8,}")
 # The last is the name under which safetensors begins a file.
 OWN_FILE = re.compile(r"state\.json|shared\.safetensors|rank-[0-9]+\.safetensors|\.tmp[0-9A-Za-z]{6}")
+UNREADABLE = (OSError, KeyError, TypeError, AttributeError, RecursionError, json.JSONDecodeError, UnicodeDecodeError)
 
 Tensors = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A whole checkpoint on disk."""
+    """An intact checkpoint on disk.
+
+    Args:
+        path: Its folder.
+        state: Content of state.json.
+    """
 
     path: Path
     state: dict[str, Any]
 
     def shared(self) -> dict[str, Tensor]:
+        """Load the tensors that are equal in all processes."""
         return load_file(self.path / SHARED)
 
     def own(self, rank: int) -> dict[str, Tensor]:
+        """Load the tensors of one process."""
         return load_file(self.path / _rank_file(rank))
 
 
 def save(
     folder: Path, step: int, state: Mapping[str, Any], shared: Tensors, own: Tensors, accelerator: Accelerator
 ) -> Path:
-    """Write a checkpoint from all processes together, `shared` by the first; an OSError in one is one in all."""
+    """Write a checkpoint, called by all processes together; an OSError in one ends all and leaves nothing behind.
+
+    Args:
+        folder: The run folder.
+        step: Batches of the run so far; names the checkpoint.
+        state: JSON values; the main process's are written.
+        shared: Tensors equal in all processes; written by the main process.
+        own: Tensors of this process.
+        accelerator: Knows the processes.
+
+    Returns:
+        The checkpoint's folder.
+    """
     final = folder / CHECKPOINTS / f"step-{step:08d}"
-    aside = final.with_name(f".{final.name}{PARTIAL}")
-    first = accelerator.is_main_process
-    with _told_to_all(accelerator, final):
-        if first:
-            _remove(aside, final)  # left by a kill
-            aside.mkdir(parents=True, exist_ok=True)
-    sums: dict[str, str] = {}
-    with _told_to_all(accelerator, final, cleaning=aside):
-        name = _rank_file(accelerator.process_index)
-        sums[name] = _write(aside / name, own)
-        if first:
-            sums[SHARED] = _write(aside / SHARED, shared)
-    if accelerator.num_processes > 1:
-        sums = {name: total for part in gather_object([sums]) for name, total in part.items()}
-    with _told_to_all(accelerator, final, cleaning=aside):
-        if first:
-            (aside / STATE).write_text(_sealed({"format": FORMAT, "files": sums, **state}), encoding="utf-8")
-            sync(aside / STATE)
-            sync(aside)
-            _discard(final)  # a step that was taken again from an older checkpoint
-            _move(final, aside)
-            rename_durably(aside, final)
+    partial = final.with_name(f".{final.name}{PARTIAL}")
+    is_main = accelerator.is_main_process
+    name, checksums = _rank_file(accelerator.process_index), {}
+    try:
+        with shared_errors(accelerator):
+            if is_main:
+                _remove_hidden(partial, final)  # left by a kill
+                partial.mkdir(parents=True, exist_ok=True)
+        with shared_errors(accelerator):
+            checksums[name] = _write(partial / name, own)
+            if is_main:
+                checksums[SHARED] = _write(partial / SHARED, shared)
+        if accelerator.num_processes > 1:
+            checksums = {name: digest for part in gather_object([checksums]) for name, digest in part.items()}
+        with shared_errors(accelerator):
+            if is_main:
+                (partial / STATE).write_text(_sealed({"format": FORMAT, "files": checksums, **state}), encoding="utf-8")
+                sync(partial / STATE)
+                sync(partial)
+                _discard(final)  # a step that was trained again from an older checkpoint
+                _move_foreign_files(final, partial)
+                rename_durably(partial, final)
+    except (OSError, OtherProcessError) as error:
+        if is_main:
+            _remove_hidden(partial, final)
+        good = [path.name for path in paths(folder)]
+        last = f"the last good one is {good[-1]}" if good else "there is none before it"
+        reason = getattr(error, "strerror", None) or getattr(error.__cause__, "strerror", None) or error
+        kind = OSError if isinstance(error, OSError) else OtherProcessError
+        raise kind(f"checkpoint {final} could not be written: {reason}; {last}") from error
     return final
 
 
 def latest(
-    folder: Path,
-    accelerator: Accelerator,
-    warn: Callable[[str], None] | None = None,
-    check: Callable[[Mapping[str, Any]], object] = lambda _: None,
+    folder: Path, accelerator: Accelerator, check: Callable[[Mapping[str, Any]], object] = lambda _: None
 ) -> Checkpoint | None:
-    """The newest checkpoint that is whole; damaged ones are passed over with a warning. None where there never was any.
+    """Return the newest intact checkpoint, as the main process finds it; damaged ones are skipped with a warning.
 
-    A state that `check` raises a ValueError for counts as damaged. The first process decides for all.
+    Args:
+        folder: The run folder.
+        accelerator: Knows the processes.
+        check: Called with a checkpoint's state; if it raises a ValueError, the checkpoint counts as damaged.
+
+    Returns:
+        None if there is no checkpoint at all; if all are damaged, a ValueError is raised.
     """
-    return decided_by_first(accelerator, lambda: _newest_whole(folder, warn or _warn, check))
+
+    def newest() -> Checkpoint | None:
+        _finish_renaming(folder)
+        candidates = paths(folder)
+        for path in reversed(candidates):
+            try:
+                state = _verified_state(path)
+                check(state)
+                return Checkpoint(path=path, state=state)
+            except ValueError as error:
+                warnings.warn(f"checkpoint {path} is damaged and skipped: {error}", stacklevel=2)
+        if candidates:
+            raise ValueError(
+                f"all {len(candidates)} checkpoints of {folder} are damaged: start the run again with --overwrite"
+            )
+        return None
+
+    return from_main_process(accelerator, newest)
 
 
 def prune(folder: Path, keep: int, newest: Path) -> None:
-    """Keep `newest`, just written, and those before it, `keep` in all; delete the others and what a kill left.
+    """Keep the newest checkpoint and those before it; delete all others and leftovers of kills.
 
-    A later step than the newest is one that was passed over as damaged: it must not count among those to keep.
+    Args:
+        folder: The run folder.
+        keep: How many to keep in all.
+        newest: The one just written. Later steps were skipped as damaged: they must not count.
     """
-    found = names(folder)
-    kept = found[: found.index(newest) + 1][-keep:]
-    for path in found:
+    existing = paths(folder)
+    kept = existing[: existing.index(newest) + 1][-keep:]
+    for path in existing:
         if path not in kept:
             _discard(path)
-    clean(folder)
+    remove_leftovers(folder)
 
 
 def remove_all(folder: Path) -> None:
-    """Delete every checkpoint of a run, and what a kill left of one."""
-    for path in names(folder):
+    """Delete every checkpoint of a run folder, and leftovers of kills."""
+    for path in paths(folder):
         _discard(path)
-    clean(folder)
-    with suppress(OSError):  # not there, or not empty: what else is in it is the user's
+    remove_leftovers(folder)
+    with suppress(OSError):  # absent, or it holds files of the user
         (folder / CHECKPOINTS).rmdir()
 
 
-def _newest_whole(
-    folder: Path, warn: Callable[[str], None], check: Callable[[Mapping[str, Any]], object]
-) -> Checkpoint | None:
-    _name_whole_partials(folder)
-    found = names(folder)
-    for path in reversed(found):
-        try:
-            state = _verified(path)
-            check(state)
-            return Checkpoint(path=path, state=state)
-        except ValueError as error:
-            warn(f"checkpoint {path} is damaged and passed over: {error}")
-    if found:
-        raise ValueError(f"all {len(found)} checkpoints of {folder} are damaged: start the run anew with --overwrite")
-    return None
+def remove_leftovers(folder: Path) -> None:
+    """Delete incomplete checkpoints that kills left in a run folder."""
+    for hidden, final in [*_hidden(folder, OLD), *_hidden(folder, PARTIAL)]:
+        _remove_hidden(hidden, final)
 
 
-def _name_whole_partials(folder: Path) -> None:
-    """Finish the renaming of a checkpoint after a kill that fell between it and the removal of what it replaces."""
-    for aside, final in _hidden(folder, PARTIAL):
+def paths(folder: Path) -> list[Path]:
+    """Return the checkpoints of a run folder, intact or damaged, oldest first."""
+    own = (path for path in (folder / CHECKPOINTS).glob("step-*") if STEP.fullmatch(path.name) and _own_files(path))
+    return sorted(own, key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def _finish_renaming(folder: Path) -> None:
+    """Name a complete checkpoint after a kill between the removal of the one it replaces and its renaming."""
+    for partial, final in _hidden(folder, PARTIAL):
         with suppress(ValueError):
-            _verified(aside)
+            _verified_state(partial)
             if not _own_files(final):
-                _move(final, aside)
-                rename_durably(aside, final)
+                _move_foreign_files(final, partial)
+                rename_durably(partial, final)
 
 
-def _verified(path: Path) -> dict[str, Any]:
-    """The state of a checkpoint whose files are what their checksums say."""
+def _verified_state(path: Path) -> dict[str, Any]:
+    """Read the state of a checkpoint and compare all files with their checksums."""
     try:
         text = (path / STATE).read_text(encoding="utf-8")
         state = json.loads(text)
         if state["format"] != FORMAT:
             raise ValueError(f"{STATE} must have format {FORMAT}, got {state['format']!r}")
         if _sealed({name: value for name, value in state.items() if name != SEAL}) != text:
-            raise ValueError(f"{STATE} does not have its own checksum")
-        sums: dict[str, str] = dict(state["files"])
-    except (
-        OSError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        json.JSONDecodeError,
-        UnicodeDecodeError,
-    ) as error:
+            raise ValueError(f"{STATE} does not match its own checksum")
+        checksums: dict[str, str] = dict(state["files"])
+    except UNREADABLE as error:
         raise ValueError(f"{STATE} cannot be read ({type(error).__name__})") from error
-    for name, expected in sums.items():
+    for name, expected in checksums.items():
         try:
-            found = _checksum(path / name)
+            checksum = _checksum(path / name)
         except OSError as error:
             raise ValueError(f"{name} cannot be read ({error.strerror})") from error
-        if found != expected:
-            raise ValueError(f"{name} does not have the checksum of {STATE}")
+        if checksum != expected:
+            raise ValueError(f"{name} does not match its checksum in {STATE}")
     return dict(state)
 
 
 def _write(path: Path, tensors: Tensors) -> str:
-    """Save and sync tensors, and give back the checksum of the file."""
+    """Save and sync tensors; return the checksum of the file."""
     try:
         save_file({name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}, path)
-    except SafetensorError as error:  # how it words a full disk
+    except SafetensorError as error:  # how it reports a full disk
         raise OSError(str(error)) from error
     sync(path)
     return _checksum(path)
 
 
 def _sealed(content: Mapping[str, Any]) -> str:
-    """Content as JSON that holds its own checksum."""
+    """Dump JSON that contains its own checksum."""
     text = json.dumps(content, allow_nan=False)
     return json.dumps({**content, SEAL: hashlib.sha256(text.encode()).hexdigest()}, allow_nan=False)
 
@@ -193,57 +230,32 @@ def _checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-@contextmanager
-def _told_to_all(accelerator: Accelerator, final: Path, cleaning: Path | None = None) -> Iterator[None]:
-    """Make an OSError of one process one of all, so that none waits for another; `cleaning` is then removed."""
-    failure = None
-    try:
-        yield
-    except OSError as error:
-        failure = error.strerror or getattr(error.__cause__, "strerror", None) or str(error)
-    failures = gather_object([failure]) if accelerator.num_processes > 1 else [failure]
-    reason = next((each for each in failures if each), None)
-    if reason is not None:
-        if cleaning is not None and accelerator.is_main_process:
-            _remove(cleaning, final)
-        good = [path.name for path in names(final.parent.parent)]
-        last = f"the last good one is {good[-1]}" if good else "there is none before it"
-        message = f"checkpoint {final} could not be written: {reason}; {last}"
-        raise OSError(message) if accelerator.is_main_process else ToldElsewhereError(message)
-
-
-def names(folder: Path) -> list[Path]:
-    """The checkpoints of a run folder, whole or damaged, oldest first."""
-    paths = (path for path in (folder / CHECKPOINTS).glob("step-*") if STEP.fullmatch(path.name) and _own_files(path))
-    return sorted(paths, key=lambda path: int(path.name.removeprefix("step-")))
-
-
 def _rank_file(rank: int) -> str:
     return f"rank-{rank}.safetensors"
 
 
 def _own_files(path: Path) -> list[Path]:
-    """What this module wrote into a checkpoint's folder; anything else there is the user's."""
+    """Files that belong to a checkpoint in this folder; all others are the user's."""
     return [file for file in path.glob("*") if OWN_FILE.fullmatch(file.name)]
 
 
 def _discard(path: Path) -> None:
-    """Delete a checkpoint; it loses its name first, lest a kill leave half of it under that name."""
+    """Delete a checkpoint; it is hidden first, so that a kill leaves no half of it under its name."""
     if _own_files(path) and not path.is_symlink():
         hidden = path.with_name(f".{path.name}{OLD}")
-        _remove(hidden, path)  # left by a kill
-        _remove(path.rename(hidden), path)
+        _remove_hidden(hidden, path)  # left by a kill
+        _remove_hidden(path.rename(hidden), path)
 
 
-def _remove(hidden: Path, path: Path) -> None:
-    """Delete a checkpoint that has no name yet or no longer one; what a user put into it goes back to that name."""
+def _remove_hidden(hidden: Path, final: Path) -> None:
+    """Delete a checkpoint under its hidden name; files that the user put into it return to its final name."""
     for file in _own_files(hidden):
         file.unlink()
-    _move(hidden, path)
+    _move_foreign_files(hidden, final)
 
 
-def _move(source: Path, target: Path) -> None:
-    """Move what a user put into a checkpoint's folder, all that is left of it, to the one that takes its place."""
+def _move_foreign_files(source: Path, target: Path) -> None:
+    """Move a user's files, all that is left in a checkpoint's folder, to the folder that replaces it."""
     if source.is_dir() and not source.is_symlink():
         for file in source.iterdir():
             target.mkdir(exist_ok=True)
@@ -251,18 +263,8 @@ def _move(source: Path, target: Path) -> None:
         source.rmdir()
 
 
-def clean(folder: Path) -> None:
-    """Delete what kills left of checkpoints."""
-    for hidden, path in [*_hidden(folder, OLD), *_hidden(folder, PARTIAL)]:
-        _remove(hidden, path)
-
-
-def _hidden(folder: Path, ending: str) -> list[tuple[Path, Path]]:
-    """Checkpoints that have no name yet, or no longer one, and that name."""
-    paths = (folder / CHECKPOINTS).glob(f".step-*{ending}")
-    pairs = [(path, path.with_name(path.name.removeprefix(".").removesuffix(ending))) for path in paths]
+def _hidden(folder: Path, suffix: str) -> list[tuple[Path, Path]]:
+    """Checkpoints under a hidden name, each with its final name."""
+    hidden = (folder / CHECKPOINTS).glob(f".step-*{suffix}")
+    pairs = [(path, path.with_name(path.name.removeprefix(".").removesuffix(suffix))) for path in hidden]
     return [(path, final) for path, final in pairs if STEP.fullmatch(final.name)]
-
-
-def _warn(message: str) -> None:
-    print(f"saligraft: warning: {message}", file=unbreakable(sys.stderr), flush=True)

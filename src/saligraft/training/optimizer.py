@@ -1,23 +1,30 @@
-"""Optimisers of a recipe: weight decay on all parameters or on the weights alone, and a learning rate for the head.
+"""Optimisers of a recipe, and the moving average of the weights.
 
-Each parameter group holds its own learning rate under `INITIAL_LR`; a schedule multiplies all by one factor.
+Each parameter group keeps its own learning rate under `INITIAL_LR`; a schedule multiplies all of them by one factor.
 """
 
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from saligraft.config.sections import OptimizerSection
-from saligraft.hooks import is_linear
 from saligraft.networks.base import PooledNetwork
 
 INITIAL_LR = "initial_lr"  # as torch's own schedulers name it
+UPDATES = "updates_taken"  # a name beside those of the network's tensors
 
 
 def build_optimizer(network: nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
-    """SGD, Adam or AdamW over the network's trainable parameters."""
+    """Build SGD, Adam or AdamW over the network's trainable parameters.
+
+    Args:
+        network: Its parameters are grouped by `parameter_groups`.
+        section: [optimizer] of the recipe.
+    """
     groups = parameter_groups(network, section)
     if section.name == "sgd":
         return torch.optim.SGD(groups, lr=section.lr, momentum=section.momentum, nesterov=section.nesterov)
@@ -26,10 +33,12 @@ def build_optimizer(network: nn.Module, section: OptimizerSection) -> torch.opti
 
 
 def parameter_groups(network: nn.Module, section: OptimizerSection) -> list[dict[str, Any]]:
-    """One group for all, or those with decay apart from those without, and the head's apart from the rest.
+    """Group parameters by weight decay and by learning rate: with and without decay, head and rest.
 
-    Without `decay_norm_and_bias`, norm parameters and biases go without decay; they are told by having one dimension
-    or none, as in every normalisation layer of torch and timm.
+    Args:
+        network: Frozen parameters are left out.
+        section: Without `decay_norm_and_bias`, parameters of fewer than two dimensions have no decay: norm parameters
+            and biases, in every normalisation layer of torch and timm.
     """
     trainable = [parameter for parameter in network.parameters() if parameter.requires_grad]
     head = {id(parameter) for parameter in head_parameters(network)} if section.head_lr is not None else set()
@@ -48,20 +57,64 @@ def parameter_groups(network: nn.Module, section: OptimizerSection) -> list[dict
 
 
 def head_parameters(network: nn.Module) -> list[nn.Parameter]:
-    """Parameters of the layer that gives the logits: timm's classifier, our networks' head, else the last linear one.
+    """Return the parameters of the layer that gives the logits.
 
-    Some of timm's networks have two such layers; a 1 × 1 convolution counts as linear, as in SqueezeNet.
+    Args:
+        network: timm's classifier is used, our networks' head, otherwise the last linear layer; a 1 × 1 convolution
+            counts as linear, as in SqueezeNet. Some of timm's networks have two classifiers.
     """
     if callable(getattr(network, "get_classifier", None)):
-        found = network.get_classifier()  # type: ignore[operator]
-        layers = list(found) if isinstance(found, tuple | list) else [found]
+        classifier = network.get_classifier()  # type: ignore[operator]
+        layers = list(classifier) if isinstance(classifier, tuple | list) else [classifier]
     elif isinstance(network, PooledNetwork):
         layers = [network.head]
     else:
-        layers = [module for module in network.modules() if is_linear(module)][-1:]
+        layers = [
+            module
+            for module in network.modules()
+            if isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1))
+        ][-1:]
     parameters = [parameter for layer in layers for parameter in layer.parameters()]
     if not parameters:
         raise ValueError(
             f"optimizer.head_lr must be left out for {type(network).__name__}, which has no fully-connected last layer"
         )
     return parameters
+
+
+class AveragedWeights:
+    """Exponential moving average of a network's parameters: mean ← decay · mean + (1 - decay) · weights.
+
+    The averaged network is a copy; its buffers, such as batch norm's statistics, are copied from the trained network
+    at each update. The first update copies the weights, so that the mean contains nothing of the initial ones.
+
+    Args:
+        network: The trained network, without the wrappers of DDP and torch.compile.
+        decay: In [0, 1).
+    """
+
+    def __init__(self, network: nn.Module, decay: float) -> None:
+        if not 0 <= decay < 1:
+            raise ValueError(f"decay must lie in [0, 1), got {decay}")
+        self._source = network
+        self._averaged = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
+        self._averaged.requires_grad_(False)
+
+    @property
+    def network(self) -> nn.Module:
+        """The network with averaged weights, in whichever mode it was set to."""
+        network: nn.Module = self._averaged.module
+        return network
+
+    def update(self) -> None:
+        """Add the weights after a step to the mean."""
+        self._averaged.update_parameters(self._source)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the averaged network's tensors by name, without copying them, and the number of updates."""
+        return {**self.network.state_dict(), UPDATES: self._averaged.n_averaged}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Load what `state_dict` returned."""
+        self.network.load_state_dict({name: value for name, value in state.items() if name != UPDATES})
+        self._averaged.n_averaged.copy_(state[UPDATES])

@@ -1,28 +1,87 @@
-"""What a run would take, from a few measured steps: speed, memory and time to the end, before anyone pays for it."""
+"""What a run would take: speed, memory and time to the end, from a few measured steps."""
 
+import itertools
+import statistics
+import sys
+import time
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table
 
 from saligraft.config.recipe import Recipe
-from saligraft.training.accelerator import make_accelerator
+from saligraft.data import Batch, Loader
+from saligraft.training.accelerator import make_accelerator, sum_over_processes
+from saligraft.training.evaluate import evaluate
 from saligraft.training.run_folder import machine_facts
-from saligraft.training.run_state import Position, capture
-from saligraft.training.session import Session, prepare
-from saligraft.training.stretches import Stretch, images_tested_per_second, measure_stretches
+from saligraft.training.setup import labelled_images
+from saligraft.training.state import Position
+from saligraft.training.trainer import Trainer, reproducible
 
 STEPS = 10
-SECONDS = 60.0  # of a slow machine's patience
+SECONDS = 60.0  # after which a slow machine measures no more steps of a segment
+WARM_UP_STEPS = 2  # the first ones allocate, choose kernels, and compile if asked to
+TEST_BATCHES = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """Consecutive epochs of equal cost: of one phase, all before or all after the warm-up without mixing.
+
+    Args:
+        first_epoch: Counted from 0.
+        epochs: How many.
+        mixes: False in the warm-up.
+        size: Height and width of the images.
+        batch_size: Images of one optimiser step, over all processes.
+        steps: Optimiser steps of an epoch.
+        step_seconds: Of a step, including the wait for data.
+        wait_seconds: Of these, for data.
+        peak_memory: Bytes of this process so far, on its device; None if unknown.
+    """
+
+    first_epoch: int
+    epochs: int
+    mixes: bool
+    size: tuple[int, int]
+    batch_size: int
+    steps: int
+    step_seconds: float
+    wait_seconds: float
+    peak_memory: int | None
+
+    @property
+    def images_per_second(self) -> float:
+        """Over all processes."""
+        return self.batch_size / self.step_seconds
+
+    @property
+    def seconds(self) -> float:
+        """Training time of all its epochs."""
+        return self.epochs * self.steps * self.step_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A run's course as far as a few steps tell; checkpoints and the report are not in its time."""
+    """Estimated course of a run; its time does not include checkpoints and the report.
 
-    stretches: tuple[Stretch, ...]
+    Args:
+        segments: In order.
+        epochs: Of the run; a test follows each.
+        test_images: Of one test.
+        test_images_per_second: Over all processes.
+        checkpoint_bytes: Size of one checkpoint.
+        kept_checkpoints: How many stay on disk.
+        machine: `machine_facts` of where it was measured.
+    """
+
+    segments: tuple[Segment, ...]
     epochs: int
     test_images: int
     test_images_per_second: float
@@ -32,70 +91,172 @@ class Plan:
 
     @property
     def test_seconds(self) -> float:
-        """Of all tests together, one after each epoch."""
+        """Of all tests together."""
         return self.epochs * self.test_images / self.test_images_per_second
 
     @property
     def seconds(self) -> float:
-        return sum(stretch.seconds for stretch in self.stretches) + self.test_seconds
+        """Of the entire run."""
+        return sum(segment.seconds for segment in self.segments) + self.test_seconds
 
 
 def plan(recipe: Recipe, steps: int = STEPS, seconds: float = SECONDS) -> Plan:
-    """Set the run up, take some steps of each of its stretches and test some batches; writes nothing.
+    """Set the run up, measure some steps of each segment and some test batches; writes nothing.
 
-    A stretch is given up to `steps` measured steps, fewer once they took `seconds`.
+    Args:
+        recipe: What would be trained.
+        steps: Measured steps per segment.
+        seconds: Measure fewer steps of a segment once they took this long.
     """
     accelerator = make_accelerator(recipe)
-    # As in a run, whose speed these settings change.
-    with torch.random.fork_rng(), torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
-        session = prepare(recipe, accelerator)
+    with reproducible():  # as in a run: it changes the speed
+        trainer = Trainer(recipe, accelerator)
+        segments = measure_segments(trainer, steps, seconds)
+        _, shared, own = trainer.learner.capture(Position())
+        shared_bytes, own_bytes = (sum(tensor.nbytes for tensor in part.values()) for part in (shared, own))
         return Plan(
-            stretches=measure_stretches(session, steps, seconds),
+            segments=segments,
             epochs=recipe.training.epochs,
-            test_images=len(session.test_data),
-            test_images_per_second=images_tested_per_second(session),
-            checkpoint_bytes=_checkpoint_bytes(session),
+            test_images=len(trainer.test_data),
+            test_images_per_second=measure_test_speed(trainer),
+            checkpoint_bytes=shared_bytes + own_bytes * accelerator.num_processes,
             kept_checkpoints=recipe.training.keep_checkpoints,
             machine=machine_facts(accelerator.device, accelerator.num_processes),
         )
 
 
-def _checkpoint_bytes(session: Session) -> int:
-    """Of the tensors, which is nearly all; those of each process's own count for each."""
-    captured = capture(session, Position(), {})
-    shared, own = (sum(value.nbytes for value in part.values()) for part in (captured.shared, captured.own))
-    return int(shared + own * session.accelerator.num_processes)
+def measure_segments(trainer: Trainer, steps: int, seconds: float) -> tuple[Segment, ...]:
+    """Measure up to `steps` steps of each segment of the run, fewer once they took `seconds`."""
+    epochs, warmup = trainer.timeline.epochs, trainer.recipe.training.warmup_epochs
+    firsts = {stage.first_epoch for stage in trainer.timeline.stages} | {warmup}
+    starts = sorted(first for first in firsts if first < epochs)
+    return tuple(
+        _measure_segment(trainer, start, end, steps, seconds) for start, end in itertools.pairwise([*starts, epochs])
+    )
 
 
-def print_plan(found: Plan, console: Console | None = None) -> None:
-    """Show it as a table, a row for each stretch, and what it comes to."""
+def _measure_segment(trainer: Trainer, start: int, end: int, steps: int, seconds: float) -> Segment:
+    stage, group = trainer.timeline.stage(start), trainer.recipe.training.accumulate
+    first, device = trainer.timeline.first_batch(start), trainer.accelerator.device
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    step_times: list[float] = []  # without the waits
+    waits: list[float] = []  # of each batch
+    trainer.network.train()
+    trainer.step.steps_taken = first
+    trainer.set_learning_rate(start)
+    warm_up = WARM_UP_STEPS + getattr(stage.loader, "workers", 0)
+    start_time = time.perf_counter()
+    with closing(_timed_batches(stage.loader, start, waits)) as batches:
+        while len(step_times) < warm_up + steps and (
+            len(step_times) < 2 or mean_seconds_since(start_time, trainer.accelerator) < seconds
+        ):
+            began = time.perf_counter()
+            trainer.optimizer_step(batches, first + len(step_times) * group)
+            _synchronize(device)
+            step_times.append(time.perf_counter() - began - sum(waits[-group:]))
+        height, width = next(batches).images.shape[2:]
+    skipped = min(warm_up, len(step_times) - 1)
+    # Workers deliver several batches at once and then none: the mean of the wait counts, not its median.
+    wait = group * statistics.fmean(waits[skipped * group : len(step_times) * group])
+    return Segment(
+        first_epoch=start,
+        epochs=end - start,
+        mixes=start >= trainer.recipe.training.warmup_epochs,
+        size=(height, width),
+        batch_size=stage.loader.batch_size * group * trainer.accelerator.num_processes,
+        steps=stage.batches // group,
+        step_seconds=statistics.median(step_times[skipped:]) + wait,
+        wait_seconds=wait,
+        peak_memory=_peak_memory(device),
+    )
+
+
+def mean_seconds_since(start: float, accelerator: Accelerator) -> float:
+    """Average over all processes, so that all stop measuring together: each step needs all of them."""
+    [total] = sum_over_processes(accelerator, [time.perf_counter() - start])
+    return total / int(accelerator.num_processes)
+
+
+def _timed_batches(loader: Loader, epoch: int, waits: list[float]) -> Generator[Batch, None, None]:
+    """Yield batches, epoch after epoch without end, and record the seconds waited for each."""
+    for number in itertools.count(epoch):
+        loader.set_epoch(number)
+        began = time.perf_counter()
+        for batch in loader.batches():
+            waits.append(time.perf_counter() - began)
+            yield batch
+            began = time.perf_counter()
+
+
+def measure_test_speed(trainer: Trainer) -> float:
+    """Measure test images per second over all processes, on a few batches after a first one."""
+    network, accelerator, loader = trainer.tested_network, trainer.accelerator, trainer.test_loader
+    batches = labelled_images(trainer.recipe, loader)
+    evaluate(network, itertools.islice(batches, 1), accelerator)
+    if len(loader) == 1:
+        batches = labelled_images(trainer.recipe, loader)
+    count = min(TEST_BATCHES, max(1, len(loader) - 1))
+    began = time.perf_counter()
+    evaluate(network, itertools.islice(batches, count), accelerator)
+    seconds = time.perf_counter() - began
+    images: int = min(count * loader.batch_size * accelerator.num_processes, len(trainer.test_data))
+    return images / seconds
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def _peak_memory(device: torch.device) -> int | None:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    if device.type != "cpu" or sys.platform == "win32":
+        return None
+    import resource  # absent on Windows
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def print_plan(estimate: Plan, console: Console | None = None) -> None:
+    """Print a table with a row per segment, and the totals.
+
+    Args:
+        estimate: From `plan`.
+        console: Standard output by default.
+    """
     console = console or Console()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for place, title in enumerate(("epochs", "batch", "px", "steps", "images/s", "wait", "memory", "time")):
         table.add_column(title, justify="right" if place else "left", no_wrap=True)
-    for stretch in found.stretches:
-        table.add_row(*_cells(stretch))
-    tests = ("", "", "", f"{found.test_images_per_second:,.0f}", "", "", duration(found.test_seconds))
-    table.add_row(f"{found.epochs} tests", *tests)
+    for segment in estimate.segments:
+        table.add_row(*_cells(segment))
+    tests = ("", "", "", f"{estimate.test_images_per_second:,.0f}", "", "", duration(estimate.test_seconds))
+    table.add_row(f"{estimate.epochs} tests", *tests)
     console.print(table)
     console.print("[dim]wait: share of the time in which a step waits for data; plain: without mixing[/dim]\n")
-    kept = f"the newest {found.kept_checkpoints} are kept" if found.kept_checkpoints > 1 else "the newest is kept"
-    console.print(f"time to the end:  [bold]{duration(found.seconds)}[/bold]", highlight=False)
-    console.print(f"measured on:      {_machine(found.machine)}", highlight=False)
-    console.print(f"checkpoint:       {size(found.checkpoint_bytes)}; {kept}", highlight=False)
+    count = estimate.kept_checkpoints
+    kept = f"the newest {count} are kept" if count > 1 else "the newest is kept"
+    console.print(f"time to the end:  [bold]{duration(estimate.seconds)}[/bold]", highlight=False)
+    console.print(f"measured on:      {_machine(estimate.machine)}", highlight=False)
+    console.print(f"checkpoint:       {decimal(estimate.checkpoint_bytes)}; {kept}", highlight=False)
 
 
-def _cells(stretch: Stretch) -> tuple[str, ...]:
-    height, width = stretch.size
+def _cells(segment: Segment) -> tuple[str, ...]:
+    height, width = segment.size
     return (
-        f"{stretch.first_epoch + 1} to {stretch.first_epoch + stretch.epochs}{'' if stretch.mixes else ' plain'}",
-        f"{stretch.batch_size:,}",
+        f"{segment.first_epoch + 1} to {segment.first_epoch + segment.epochs}{'' if segment.mixes else ' plain'}",
+        f"{segment.batch_size:,}",
         f"{height}" if height == width else f"{height}×{width}",
-        f"{stretch.epochs * stretch.steps:,}",
-        f"{stretch.images_per_second:,.0f}",
-        f"{stretch.wait_seconds / stretch.step_seconds:.0%}",
-        "unknown" if stretch.peak_memory is None else size(stretch.peak_memory),
-        duration(stretch.seconds),
+        f"{segment.epochs * segment.steps:,}",
+        f"{segment.images_per_second:,.0f}",
+        f"{segment.wait_seconds / segment.step_seconds:.0%}",
+        "unknown" if segment.peak_memory is None else decimal(segment.peak_memory),
+        duration(segment.seconds),
     )
 
 
@@ -110,7 +271,11 @@ def _machine(facts: dict[str, Any]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Two units at most: 3 d 4 h, 5 min 20 s, 45 s."""
+    """Format seconds with at most two units.
+
+    >>> duration(320)
+    '5 min 20 s'
+    """
     units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
     rest = max(1, round(seconds))
     for place, (name, length) in enumerate(units):
@@ -120,8 +285,3 @@ def duration(seconds: float) -> str:
             whole, part = divmod(count, length // shorter)
             return f"{whole} {name} {part} {below}" if part else f"{whole} {name}"
     return f"{rest} s"
-
-
-def size(count: int) -> str:
-    """Bytes in MB or GB of a thousand each."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

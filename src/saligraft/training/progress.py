@@ -1,57 +1,53 @@
-"""What a run shows while it goes: a bar with the time left on a terminal, one plain line per epoch elsewhere."""
+"""Progress of a run: a bar with the time left on a terminal, one plain line per epoch elsewhere."""
 
 import datetime
 import sys
 import time
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from saligraft.io.streams import unbreakable
 from saligraft.training.results import EpochMetrics, EpochTiming
 
 
-class Reporter(Protocol):
-    """Told of a run's course by the training loop."""
+class Reporter:
+    """Receives a run's progress from the trainer; subclasses show what they like of it."""
 
     def start(self, title: str, epochs: int, batches: int, done: tuple[int, int] = (0, 0)) -> None:
-        """`batches` of all epochs together; `done` epochs and batches stand behind a resumed run."""
+        """Begin or resume a run.
 
-    def step(self) -> None: ...
-    def note(self, text: str) -> None: ...
-    def epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None: ...
-    def close(self) -> None: ...
-
-
-class SilentReporter:
-    """Shows nothing: for tests, and for all processes but the first."""
-
-    def start(self, title: str, epochs: int, batches: int, done: tuple[int, int] = (0, 0)) -> None:
-        pass
+        Args:
+            title: Of the run.
+            epochs: Of the run.
+            batches: Of all epochs together.
+            done: Epochs and batches done before a resume.
+        """
 
     def step(self) -> None:
-        pass
+        """Count one batch."""
 
     def note(self, text: str) -> None:
-        pass
+        """Show a line of text."""
 
     def epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
-        pass
+        """Show the numbers of a finished epoch."""
 
     def close(self) -> None:
-        pass
+        """End, also after an error."""
 
 
-class PlainReporter:
-    """One line per epoch, for log files."""
+class SilentReporter(Reporter):
+    """Shows nothing: for tests, and for all processes but the main one."""
+
+
+class PlainReporter(Reporter):
+    """One line per epoch, for log files.
+
+    Args:
+        stream: Standard error by default.
+    """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = unbreakable(stream or sys.stderr)
@@ -59,9 +55,9 @@ class PlainReporter:
     def start(self, title: str, epochs: int, batches: int, done: tuple[int, int] = (0, 0)) -> None:
         self.epochs, self.batches, self.done = epochs, batches, done[1]
         self.began, self.done_before = time.perf_counter(), done[1]
-        going_on = f", going on after batch {done[1]} in epoch {done[0] + 1}" if done != (0, 0) else ""
-        going_on = ", all of them done" if done[0] == epochs else going_on
-        print(f"{title}: {epochs} epochs, {batches} batches{going_on}", file=self.stream, flush=True)
+        resumed = f", resumed after batch {done[1]} in epoch {done[0] + 1}" if done != (0, 0) else ""
+        resumed = ", all of them done" if done[0] == epochs else resumed
+        self.note(f"{title}: {epochs} epochs, {batches} batches{resumed}")
 
     def step(self) -> None:
         self.done += 1
@@ -72,19 +68,20 @@ class PlainReporter:
     def epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
         elapsed = time.perf_counter() - self.began
         left = elapsed / max(1, self.done - self.done_before) * (self.batches - self.done)
-        line = (
+        self.note(
             f"epoch {metrics.epoch:{len(str(self.epochs))}}/{self.epochs}"
-            f"  lr {metrics.lr:.4g}  train loss {metrics.train_loss:.4f}  {_test_words(metrics)}"
+            f"  lr {metrics.lr:.4g}  train loss {metrics.train_loss:.4f}  test loss {metrics.test_loss:.4f}"
+            f"  top-1 error {metrics.top1_error:.2f} %  top-5 error {metrics.top5_error:.2f} %"
             f"  {timing.images_per_second:.0f} images/s  left {datetime.timedelta(seconds=round(left))}"
         )
-        print(line, file=self.stream, flush=True)
-
-    def close(self) -> None:
-        pass
 
 
-class BarReporter:
-    """A bar over all steps, with the last epoch's test error and the time left."""
+class BarReporter(Reporter):
+    """A bar over all steps, with the last epoch's test error and the time left.
+
+    Args:
+        console: Where to draw it.
+    """
 
     def __init__(self, console: Console) -> None:
         self.progress = Progress(
@@ -119,13 +116,6 @@ class BarReporter:
 
 
 def make_reporter() -> Reporter:
-    """A bar where stderr is a terminal, plain lines where it is a file or a pipe."""
+    """Return a bar if stderr is a terminal, plain lines if it is a file or a pipe."""
     console = Console(stderr=True, file=unbreakable(sys.stderr))
     return BarReporter(console) if console.is_terminal else PlainReporter()
-
-
-def _test_words(metrics: EpochMetrics) -> str:
-    return (
-        f"test loss {metrics.test_loss:.4f}  top-1 error {metrics.top1_error:.2f} %"
-        f"  top-5 error {metrics.top5_error:.2f} %"
-    )

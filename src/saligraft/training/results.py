@@ -1,4 +1,4 @@
-"""What a run yields: numbers per epoch, and their summary."""
+"""Results of a run: numbers per epoch, and their summary."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,13 @@ LAST_EPOCHS = 10  # the paper's Tiny-ImageNet numbers are means of the last ten 
 
 
 class Scores(NamedTuple):
-    """A network on a test set: mean loss, errors in percent."""
+    """A network's scores on a test set.
+
+    Args:
+        test_loss: Mean cross-entropy.
+        top1_error: In percent.
+        top5_error: In percent.
+    """
 
     test_loss: float
     top1_error: float
@@ -22,7 +28,16 @@ class Scores(NamedTuple):
 
 
 class EpochMetrics(NamedTuple):
-    """One line of metrics.jsonl; nothing here depends on the clock or the machine's folders."""
+    """One line of metrics.jsonl; nothing here depends on the clock or the machine's folders.
+
+    Args:
+        epoch: Counted from 1.
+        lr: The recipe's learning rate at the last step.
+        train_loss: Mean over the epoch's batches.
+        test_loss: See `Scores`.
+        top1_error: See `Scores`.
+        top5_error: See `Scores`.
+    """
 
     epoch: int
     lr: float
@@ -33,9 +48,14 @@ class EpochMetrics(NamedTuple):
 
 
 class EpochTiming(NamedTuple):
-    """One line of timing.jsonl: seconds of the training part, and of the test that follows it.
+    """One line of timing.jsonl.
 
-    `cpu_seconds` is the time that this process's threads computed while training; neighbours do not prolong it.
+    Args:
+        epoch: Counted from 1.
+        seconds: Of the training part.
+        images_per_second: Of the training part.
+        test_seconds: Of the test after it.
+        cpu_seconds: CPU time of this process while training, which other programs do not prolong.
     """
 
     epoch: int
@@ -47,22 +67,38 @@ class EpochTiming(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """A finished run."""
+    """A finished run.
+
+    Args:
+        recipe: What was trained.
+        summary: The content of result.json.
+        metrics: Of every epoch.
+        timing: Of every epoch whose times are known.
+        network: The final network, on the device it was trained on, in eval mode.
+        test_data: The images it was tested on.
+        folder: The run folder; None if nothing was written.
+    """
 
     recipe: Recipe
-    summary: dict[str, Any]  # as in result.json
+    summary: dict[str, Any]
     metrics: tuple[EpochMetrics, ...]
     timing: tuple[EpochTiming, ...]
-    network: nn.Module  # as it was at the end, on the device it was trained on, in eval mode
+    network: nn.Module
+    test_data: Split
     folder: Path | None
-    test_data: Split  # as the network was tested on
 
 
 def summarize(recipe: Recipe, metrics: Sequence[EpochMetrics], parameters: int) -> dict[str, Any]:
-    """The content of result.json."""
+    """Return the content of result.json.
+
+    Args:
+        recipe: What was trained.
+        metrics: Of all epochs.
+        parameters: Number of parameters of the network.
+    """
     return {
-        "top1_error": _three_ways([line.top1_error for line in metrics]),
-        "top5_error": _three_ways([line.top5_error for line in metrics]),
+        "top1_error": _best_last_final([line.top1_error for line in metrics]),
+        "top5_error": _best_last_final([line.top5_error for line in metrics]),
         "test_loss": metrics[-1].test_loss,
         "epochs": len(metrics),
         "parameters": parameters,
@@ -73,7 +109,7 @@ def summarize(recipe: Recipe, metrics: Sequence[EpochMetrics], parameters: int) 
     }
 
 
-def _three_ways(errors: Sequence[float]) -> dict[str, float]:
-    """Best epoch, which picks by the test set as the paper's CIFAR tables do; mean of the last ten; last epoch."""
+def _best_last_final(errors: Sequence[float]) -> dict[str, float]:
+    """Best epoch, chosen on the test set as in the paper's CIFAR tables; mean of the last ten; last epoch."""
     last = errors[-LAST_EPOCHS:]
     return {"best": min(errors), "last10_mean": sum(last) / len(last), "final": errors[-1]}

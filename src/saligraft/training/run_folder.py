@@ -1,8 +1,8 @@
-"""The folder of one run: what was asked, what came out, how long it took.
+"""The folder of one run: recipe, metrics, result, network and timing.
 
 `recipe.toml metrics.jsonl result.json model.safetensors` depend on the recipe alone and can be compared bit for bit;
-times and facts of the machine stand in `timing.jsonl`. `checkpoints/` holds what a killed run goes on from.
-`run.json` marks the folder as this run's and lists its files: only these, and checkpoints, are ever deleted.
+times and facts about the machine are in `timing.jsonl`. A killed run resumes from `checkpoints/`. The marker `run.json`
+says that the folder belongs to this run and lists its files: only these, and checkpoints, are ever deleted.
 """
 
 import hashlib
@@ -33,19 +33,28 @@ MARKER, MARKER_FORMAT = "run.json", "saligraft run 1"
 RECIPE, METRICS, RESULT = "recipe.toml", "metrics.jsonl", "result.json"
 TIMING, MODEL, REPORT = "timing.jsonl", "model.safetensors", "report.html"
 RUN_FILES = (RECIPE, METRICS, RESULT, TIMING, MODEL, REPORT)
-SHOWN_NAMES = 5  # of what stands in a folder that is refused
+SHOWN_NAMES = 5  # in the message that refuses a folder
 DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)  # what reading damaged JSON raises
 
 
 class History(NamedTuple):
-    """The epochs that a run has behind it."""
+    """The finished epochs of a run.
+
+    Args:
+        metrics: Of each epoch.
+        timing: Of each epoch whose times can be read.
+    """
 
     metrics: list[EpochMetrics]
     timing: list[EpochTiming]
 
 
 class RunFolder:
-    """Writes a run as it goes, and keeps others out of its folder until it is closed."""
+    """Writes the files of a run, and locks its folder until it is closed.
+
+    Args:
+        path: The folder, which is created if it does not exist.
+    """
 
     def __init__(self, path: Path) -> None:
         if path.exists() and not path.is_dir():
@@ -56,24 +65,27 @@ class RunFolder:
         self.digest = hashlib.sha256()  # of metrics.jsonl
 
     @classmethod
-    def plan(cls, path: Path, *, overwrite: bool = False, resume: bool = False) -> "RunFolder":
-        """Say where to write; a folder that holds anything is refused unless it is a run to `overwrite` or `resume`.
+    def open(cls, path: Path, *, overwrite: bool = False, resume: bool = False) -> "RunFolder":
+        """Lock the folder of a run, without changing its content yet.
 
-        Nothing in it is changed yet.
+        Args:
+            path: Refused if it is not empty, unless one of the next two is set and a run's marker is in it.
+            overwrite: Whether the existing run is to be deleted.
+            resume: Whether the existing run is to be continued.
         """
         if overwrite and resume:
             raise ValueError("a run is either overwritten or resumed, got both")
         folder = cls(path)
-        # What a run leaves that is killed in its first moments counts as nothing.
-        nothing = {LOCK, f".{MARKER}.partial"} | ({MARKER} if folder.marker else set())
-        names = sorted(entry.name for entry in path.iterdir() if entry.name not in nothing)
+        # Leftovers of a run that was killed right at the start do not count.
+        ignored = {LOCK, f".{MARKER}.partial"} | ({MARKER} if folder.marker else set())
+        names = sorted(entry.name for entry in path.iterdir() if entry.name not in ignored)
         refusal = None
         if names and not folder.marker:
             refusal = f"is not empty and has no valid {MARKER} of a run, but {_listed(names)}: choose another"
         elif names and not (overwrite or resume):
             refusal = (
                 "is not empty: choose another, overwrite it (--overwrite, in Python overwrite=True) "
-                "or go on with its run (--resume)"
+                "or resume its run (--resume)"
             )
         if refusal:
             folder.lock.release(restore=not folder.marker)
@@ -83,45 +95,55 @@ class RunFolder:
     def start(
         self, recipe: Recipe, device: torch.device, processes: int, data: Mapping[str, Any] | None = None
     ) -> None:
-        """Delete an earlier run; mark the folder, write the complete recipe, then what machine this is.
+        """Delete an earlier run; write the marker, the complete recipe, and facts about the machine.
 
-        Names are this run's once its recipe stands there. Before that, a file of such a name is somebody else's.
-        `data` is kept in the marker: a finished run is compared with it once its checkpoints are gone.
+        The names of run files belong to this run once its recipe is written. Before that, such files are the user's.
+
+        Args:
+            recipe: Of the run.
+            device: It is trained on.
+            processes: It is trained by.
+            data: Digests of the data, kept in the marker to compare a finished run with once its checkpoints are gone.
         """
         self.remove()
         text = dump_recipe(recipe)
         foreign = [name for name in RUN_FILES if (self.path / name).exists()]
         if foreign and not (foreign == [RECIPE] and (self.path / RECIPE).read_bytes() == text.encode()):
-            raise ValueError(f"the run folder {self.path} holds {_listed(foreign)}, of no run: choose another")
+            raise ValueError(f"the run folder {self.path} holds {_listed(foreign)} of no run: choose another")
         self._mark(run=secrets.token_hex(16), files=[], data=data)
         write_atomic(self.path / RECIPE, text)
         self._mark(files=[*RUN_FILES])
         write_atomic(self.path / TIMING, _lines([{"machine": machine_facts(device, processes)}]))
 
     def remove(self) -> None:
-        """Delete the checkpoints and files of the run that the marker is of; what else stands there is the user's.
+        """Delete the checkpoints and files of the run that the marker lists; everything else is the user's.
 
-        Checkpoints go first: a kill on the way leaves none without the recipe they are of.
+        Checkpoints go first, so that a kill in between leaves none without its recipe.
         """
         if not (self.marker and self.marker["files"]):
             return
         checkpoint.remove_all(self.path)
         root = self.path.resolve()
         for file in (self.path / name for name in self.marker["files"]):
-            if file.is_dir() or not file.parent.resolve().is_relative_to(root):  # not as the run left it
+            if file.is_dir() or not file.parent.resolve().is_relative_to(root):  # the user replaced it
                 continue
             shutil.rmtree(file.with_name(f".{file.name}.partial"), ignore_errors=True)
             file.unlink(missing_ok=True)
-            with suppress(OSError):  # until one is not empty
+            with suppress(OSError):  # stops at the first that is not empty
                 for parent in file.relative_to(self.path).parents[:-1]:
                     (self.path / parent).rmdir()
 
-    def go_on(self, history: History, device: torch.device, processes: int) -> None:
-        """Delete what a kill left half done; put the lines back to where the checkpoint was taken.
+    def resume(self, history: History, device: torch.device, processes: int) -> None:
+        """Delete leftovers of a kill, and metrics and times written after the checkpoint.
 
         A finished run's other files stay until they are replaced.
+
+        Args:
+            history: The epochs before the checkpoint.
+            device: The rest is trained on.
+            processes: The rest is trained by.
         """
-        checkpoint.clean(self.path)
+        checkpoint.remove_leftovers(self.path)
         facts = {"machine": machine_facts(device, processes)}
         write_atomic(self.path / TIMING, _lines([facts, *(line._asdict() for line in history.timing)]))
         text = _lines([line._asdict() for line in history.metrics])
@@ -129,30 +151,39 @@ class RunFolder:
         self.digest.update(text.encode())
 
     def add_epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
+        """Append a line to metrics.jsonl and timing.jsonl."""
         self.digest.update(self._append(METRICS, metrics._asdict()))
         self._append(TIMING, timing._asdict())
 
     @contextmanager
-    def owning_new_files(self) -> Iterator[None]:
-        """Note the files that the block makes, which trackers name as they like, as the run's own."""
+    def record_new_files(self) -> Iterator[None]:
+        """Add files created in the block to the marker, as the run's own: trackers choose their names."""
         before = set(self.path.rglob("*"))
         yield
-        made = sorted(str(path.relative_to(self.path)) for path in self.path.rglob("*") if path not in before)
-        files = [name for name in made if (self.path / name).is_file()]
+        new = sorted(path for path in self.path.rglob("*") if path not in before and path.is_file())
+        files = [str(path.relative_to(self.path)) for path in new]
         if files and self.marker is not None:
             self._mark(files=[*self.marker["files"], *files])
 
     def finish(self, summary: Mapping[str, Any], network: nn.Module) -> None:
-        """Write the network, then the result: where result.json stands, the run is whole."""
-        with atomic_path(self.path / MODEL) as aside:
+        """Write the network, then the result: a run with a result.json is complete.
+
+        Args:
+            summary: Content of result.json.
+            network: Saved to model.safetensors.
+        """
+        with atomic_path(self.path / MODEL) as temporary:
             try:
-                save_model(network, str(aside))
-            except SafetensorError as error:  # how it words a full disk
+                save_model(network, str(temporary))
+            except SafetensorError as error:  # how it reports a full disk
                 raise OSError(f"{error}; resume once there is room") from error
-            aside.chmod(0o666 & ~_umask())  # safetensors writes for the owner alone
+            umask = os.umask(0o077)  # it can only be read by setting it
+            os.umask(umask)
+            temporary.chmod(0o666 & ~umask)  # safetensors writes for the owner alone
         write_atomic(self.path / RESULT, json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
     def close(self) -> None:
+        """Unlock the folder."""
         self.lock.release()
 
     def _mark(self, **changes: Any) -> None:
@@ -160,7 +191,7 @@ class RunFolder:
         write_atomic(self.path / MARKER, json.dumps(self.marker, indent=2) + "\n")
 
     def _append(self, name: str, entry: Mapping[str, Any]) -> bytes:
-        """Add a line, or none of it where the disk is full; returns it."""
+        """Append a line, or nothing of it if the disk is full; returns it."""
         path, line = self.path / name, _lines([entry]).encode()
         size = path.stat().st_size if path.exists() else None
         with name_in_errors(path):
@@ -177,17 +208,17 @@ class RunFolder:
 
 
 def read_marker(folder: Path) -> dict[str, Any] | None:
-    """The marker of the run that wrote to this folder; None where nothing proves that one did."""
+    """Read the marker of a run folder; None if there is no valid one."""
     try:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
-        proves = marker["format"] == MARKER_FORMAT and re.fullmatch("[0-9a-f]{32}", marker["run"])
-        return dict(marker) if proves and all(isinstance(name, str) for name in marker["files"]) else None
+        valid = marker["format"] == MARKER_FORMAT and re.fullmatch("[0-9a-f]{32}", marker["run"])
+        return dict(marker) if valid and all(isinstance(name, str) for name in marker["files"]) else None
     except DAMAGED:
         return None
 
 
 def remove_run(folder: Path) -> None:
-    """Delete a run and its folder; where a user's files are among its own, they and the marker stay."""
+    """Delete a run and its folder; if it also holds files of the user, they and the marker stay."""
     run = RunFolder(folder)
     run.remove()
     if {entry.name for entry in folder.iterdir()} <= {MARKER, LOCK}:
@@ -197,36 +228,45 @@ def remove_run(folder: Path) -> None:
         folder.rmdir()
 
 
-def holds_run(folder: Path, recipe: Recipe) -> bool:
-    """Whether a run of this recipe was begun here; one of another recipe is refused."""
+def read_history(folder: Path, epochs: int, digest: str) -> History:
+    """Read the first epochs of a run.
+
+    Args:
+        folder: Of the run.
+        epochs: How many to read.
+        digest: SHA-256 that these lines of metrics.jsonl must have.
+    """
+    lines = _read_lines(folder / METRICS)[:epochs]
+    if len(lines) < epochs or hashlib.sha256(b"".join(lines)).hexdigest() != digest:
+        raise ValueError(f"{METRICS} does not begin with the {epochs} lines written before the checkpoint")
+    return History([EpochMetrics(**json.loads(line)) for line in lines], _read_timing(folder, epochs))
+
+
+def read_finished(folder: Path, recipe: Recipe) -> History | None:
+    """Read the epochs of a finished run.
+
+    Args:
+        folder: Of the run; one of another recipe is refused.
+        recipe: To be resumed.
+
+    Returns:
+        None if the run is not finished, or if its files are inconsistent.
+    """
     if not (folder / RECIPE).is_file():
-        return False
+        return None
     if load_recipe(folder / RECIPE) != recipe:
         raise ValueError(
             f"the run folder {folder} holds a run of another recipe: resume that one with "
             f"saligraft train {folder} --resume"
         )
-    return True
-
-
-def read_history(folder: Path, epochs: int, digest: str) -> History:
-    """The first epochs of a run; a ValueError where metrics.jsonl does not begin with lines of this SHA-256."""
-    lines = _read_lines(folder / METRICS)[:epochs]
-    if len(lines) < epochs or hashlib.sha256(b"".join(lines)).hexdigest() != digest:
-        raise ValueError(f"{METRICS} does not begin with the {epochs} lines that were written before it")
-    return History([EpochMetrics(**json.loads(line)) for line in lines], _read_timing(folder, epochs))
-
-
-def read_finished(folder: Path, recipe: Recipe) -> History | None:
-    """The epochs of a finished run; None for one that is not, or whose files do not agree."""
-    if not holds_run(folder, recipe) or not (folder / RESULT).is_file():
+    if not (folder / RESULT).is_file():
         return None
     with suppress(*DAMAGED):
         result = json.loads((folder / RESULT).read_text(encoding="utf-8"))
         metrics = [EpochMetrics(**json.loads(line)) for line in _read_lines(folder / METRICS)]
         if (folder / MODEL).is_file() and result == summarize(recipe, metrics, result["parameters"]):
             return History(metrics, _read_timing(folder, len(metrics)))
-    if not checkpoint.names(folder):  # it would be trained anew
+    if not checkpoint.paths(folder):  # it would be trained again from the start
         raise ValueError(
             f"the run in {folder} is finished, but {METRICS}, {RESULT} and {MODEL} do not agree and there is no "
             "checkpoint: nothing to resume"
@@ -235,7 +275,7 @@ def read_finished(folder: Path, recipe: Recipe) -> History | None:
 
 
 def _read_timing(folder: Path, epochs: int) -> list[EpochTiming]:
-    """The times of the first epochs; nothing depends on them, so lines that cannot be read are left out."""
+    """Read the times of the first epochs; nothing depends on them, so unreadable lines are skipped."""
     timing = []
     for line in _read_lines(folder / TIMING):
         with suppress(*DAMAGED):
@@ -258,7 +298,12 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def load_weights(folder: Path, network: nn.Module) -> None:
-    """Load a run's network; a shape that does not fit is told in one line."""
+    """Load the weights of a finished run; errors are one line.
+
+    Args:
+        folder: Of the run.
+        network: As the run's recipe builds it.
+    """
     path = folder / MODEL
     if not path.is_file():
         raise ValueError(f"{folder} holds no {MODEL}: not the folder of a finished run")
@@ -267,26 +312,19 @@ def load_weights(folder: Path, network: nn.Module) -> None:
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     except RuntimeError as error:
-        raise ValueError(f"{path} does not fit the recipe's network: {_first_of(str(error))}") from error
-
-
-def _first_of(complaints: str) -> str:
-    """The first of torch's indented complaints about weights, and how many more there are."""
-    _, *each = [line.strip() for line in complaints.splitlines()]
-    if not each:
-        return complaints
-    return each[0].rstrip(".") + (f" (and {len(each) - 1} more)" if len(each) > 1 else "")
-
-
-def _umask() -> int:
-    """The permissions that new files do not get; it can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+        _, *complaints = [line.strip() for line in str(error).splitlines()]  # torch indents them below a heading
+        first = complaints[0].rstrip(".") if complaints else str(error)
+        more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
+        raise ValueError(f"{path} does not fit the recipe's network: {first}{more}") from error
 
 
 def machine_facts(device: torch.device, processes: int) -> dict[str, Any]:
-    """What a time depends on."""
+    """Return facts about the machine that times depend on.
+
+    Args:
+        device: Of the run.
+        processes: Of the run.
+    """
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return {
         "system": platform.platform(),

@@ -1,8 +1,10 @@
 """The parts of a run, built from its recipe: data, loaders, network, training step."""
 
 import functools
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
@@ -16,18 +18,25 @@ from saligraft.data.keyed_draws import key
 from saligraft.data.per_class_subset import per_class_subset
 from saligraft.hooks import without_trace
 from saligraft.losses import mixed_cross_entropy
-from saligraft.methods import BatchMixer, FeatureMixer, ImageTransform, StepStrategy
+from saligraft.methods import BatchMixer, FeatureMixer, ImageTransform, MethodChoice, StepStrategy
+from saligraft.methods.kinds import Method
 from saligraft.networks import build_network
+from saligraft.saliency.base import SaliencySource
+from saligraft.saliency.sources import FeatureMap
 from saligraft.step import TrainingStep
 from saligraft.steps import training_step
-from saligraft.training.compiled import compile_passes
 
-# Separate streams of one seed. No stream is carried: each use seeds itself anew from where it stands.
+# Separate streams of one seed. None is carried along: each use seeds itself from its position in the run.
 WEIGHTS, MIXING, LAYERS = range(3)
 
 
 def load_split(recipe: Recipe, split: str) -> Split:
-    """The recipe's "train" or "test" images; of training images the recipe's part of each class."""
+    """Load the recipe's "train" or "test" images; of the training images, the recipe's subset per class.
+
+    Args:
+        recipe: What to load.
+        split: "train" or "test".
+    """
     section = recipe.data
     data = datasets.load(section.name, split=split, root=section.root, **section.options)
     if not len(data):
@@ -37,27 +46,90 @@ def load_split(recipe: Recipe, split: str) -> Split:
     return per_class_subset(data, section.per_class_subset, section.subset_seed)
 
 
-def training_loaders(recipe: Recipe, data: Split, accelerator: Accelerator) -> list[tuple[int, Loader]]:
-    """First epoch and loader of each phase; one from epoch 0 on where images keep their size."""
-    phases = recipe.training.phases
-    if not phases:
-        return [(0, make_loader(recipe, data, accelerator, train=True))]
-    resized = getattr(data, "resized", None)
-    if resized is None:
-        raise ValueError(f"training.phases must be left out for {data.name}, whose images have one size")
-    return [
-        (
-            phase.from_epoch,
-            make_loader(recipe, resized(phase.size), accelerator, train=True, step_size=phase.batch_size),
-        )
-        for phase in phases
-    ]
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Epochs that share one loader; with progressive resizing there are several.
+
+    Args:
+        first_epoch: Counted from 0.
+        loader: Training batches.
+        batches: Of an epoch: a multiple of the batches of one optimiser step.
+    """
+
+    first_epoch: int
+    loader: Loader
+    batches: int
+
+
+class Timeline:
+    """The training batches of a run, numbered from 0 over all epochs.
+
+    Args:
+        stages: In order, the first from epoch 0.
+        epochs: Of the run.
+    """
+
+    def __init__(self, stages: Sequence[Stage], epochs: int) -> None:
+        self.stages, self.epochs = tuple(stages), epochs
+        batches = (self.stage(epoch).batches for epoch in range(epochs))
+        self._first_batches = tuple(accumulate(batches, initial=0))
+
+    def stage(self, epoch: int) -> Stage:
+        """Return the stage of an epoch, counted from 0."""
+        return [stage for stage in self.stages if stage.first_epoch <= epoch][-1]
+
+    def first_batch(self, epoch: int) -> int:
+        """Return the number of batches in all epochs before this one; past the end, of the entire run."""
+        return self._first_batches[min(epoch, self.epochs)]
+
+    def close_stages_before(self, epoch: int) -> None:
+        """End the worker processes of finished stages; after the last epoch, of all."""
+        current = self.stage(epoch) if epoch < self.epochs else None
+        for stage in self.stages:
+            if stage is not current and stage.first_epoch <= epoch:
+                stage.loader.close()
+
+
+def make_timeline(recipe: Recipe, data: Split, accelerator: Accelerator) -> Timeline:
+    """Build the training loaders, one for each phase of the recipe.
+
+    Args:
+        recipe: Batch sizes, phases, and batches per step.
+        data: Training images.
+        accelerator: Knows device and processes.
+    """
+    training = recipe.training
+    splits = [(0, data, training.batch_size)]
+    if training.phases:
+        resized = getattr(data, "resized", None)
+        if resized is None:
+            raise ValueError(f"training.phases must be left out for {data.name}, whose images have one size")
+        splits = [(phase.from_epoch, resized(phase.size), phase.batch_size) for phase in training.phases]
+    stages = []
+    for first_epoch, split, step_size in splits:
+        loader = make_loader(recipe, split, accelerator, train=True, step_size=step_size)
+        batches = len(loader) // training.accumulate * training.accumulate
+        if not batches:
+            raise ValueError(
+                f"training.accumulate must be at most the batches of an epoch ({len(loader)}), "
+                f"got {training.accumulate}"
+            )
+        stages.append(Stage(first_epoch=first_epoch, loader=loader, batches=batches))
+    return Timeline(stages, training.epochs)
 
 
 def make_loader(
     recipe: Recipe, data: Split, accelerator: Accelerator, *, train: bool, step_size: int | None = None
 ) -> Loader:
-    """Batches of this process: all processes, and the batches that a step accumulates, make up one step's images."""
+    """Build the loader of this process's share of each batch.
+
+    Args:
+        recipe: Seed, augmentation and workers.
+        data: Images to load.
+        accelerator: Knows device and processes.
+        train: Whether to shuffle, crop and flip.
+        step_size: Images of one optimiser step, over all processes and accumulated batches; by default the recipe's.
+    """
     return make_data_loader(
         data,
         batch_size=(step_size or recipe.training.batch_size) // accelerator.num_processes // recipe.training.accumulate,
@@ -73,7 +145,12 @@ def make_loader(
 
 
 def make_network(recipe: Recipe, data: Split) -> nn.Module:
-    """The recipe's network with initial weights that the seed decides, whatever was drawn before."""
+    """Build the recipe's network; its initial weights depend on the recipe's seed alone.
+
+    Args:
+        recipe: Network and seed.
+        data: Its classes and channels shape the network.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(key(recipe.seed, WEIGHTS))
         network = build_network(recipe.network.name, len(data.classes), data.image_shape[0], **recipe.network.options)
@@ -82,8 +159,33 @@ def make_network(recipe: Recipe, data: Split) -> nn.Module:
     return network.to(memory_format=torch.channels_last) if recipe.training.channels_last else network
 
 
+def compile_passes(model: nn.Module, source: SaliencySource | None, backend: str = "inductor") -> nn.Module:
+    """Compile the passes of a training step with torch.compile.
+
+    Args:
+        model: The network, bare or in DDP. It stays uncompiled itself, for tests and for saving under its own names.
+        source: If it is the feature map, its training pass is compiled too; other sources run the network through
+            hooks that compiled code drops, so they stay uncompiled.
+        backend: Of torch.compile.
+
+    Returns:
+        The model that the step is to call.
+    """
+    if isinstance(source, FeatureMap):
+        # Under DDP both passes share the code of the network's own frames, which must compile with and without hooks.
+        torch._dynamo.config.skip_nnmodule_hook_guards = False
+        source.capture.compile(backend=backend, dynamic=False)
+    # One graph per image size: a dynamic one would round differently in a run that is resumed in a later phase.
+    return cast(nn.Module, torch.compile(model, backend=backend, dynamic=False))
+
+
 def make_step(
-    recipe: Recipe, model: nn.Module, data: Split, generator: torch.Generator, warmup_steps: int = 0
+    recipe: Recipe,
+    model: nn.Module,
+    data: Split,
+    generator: torch.Generator,
+    warmup_steps: int = 0,
+    methods: Sequence[Method | MethodChoice] | None = None,
 ) -> TrainingStep:
     """The step of the recipe's method: on originals and mixed images, or as its authors do on the mixed alone.
 
@@ -93,6 +195,7 @@ def make_step(
         data: What the images were normalised by.
         generator: Of all draws.
         warmup_steps: Steps without any mixing.
+        methods: The recipe's, if they are built already.
     """
     normalization = Normalization(data.mean, data.std)
     options: dict[str, Any] = {
@@ -106,10 +209,11 @@ def make_step(
         options["copies"] = recipe.training.copies
     if recipe.training.compile:
         model = compile_passes(model, options.get("saliency_source"))
-    return training_step(model, recipe.method.build(normalization), **options)
+    methods = recipe.method.build(normalization) if methods is None else methods
+    return training_step(model, methods, **options)
 
 
-def check_method(recipe: Recipe, network: nn.Module, data: Split) -> None:
+def check_method(recipe: Recipe, network: nn.Module, data: Split, methods: Sequence[Method | MethodChoice]) -> None:
     """Mix a batch of noise of the data's size by every method: what does not fit fails here.
 
     Nothing of the network or of the caller's random state changes.
@@ -118,14 +222,14 @@ def check_method(recipe: Recipe, network: nn.Module, data: Split) -> None:
         recipe: Says which methods.
         network: The network.
         data: Whose image size and statistics hold.
+        methods: Built by the recipe.
     """
     images = torch.rand((2, *data.image_shape), generator=torch.Generator().manual_seed(0))
     labels = torch.zeros(2, dtype=torch.int64)
     saliency = torch.ones(2, 4, 4)
-    normalization = Normalization(data.mean, data.std)
     if recipe.method.saliency.name is not None:  # a source may not suit the network, as CAM not every head
-        recipe.method.saliency.build(network, normalization)(images, labels)
-    singles = [single for method in recipe.method.build(normalization) for single in method.singles()]
+        recipe.method.saliency.build(network, Normalization(data.mean, data.std))(images, labels)
+    singles = [single for method in methods for single in method.singles()]
     with torch.random.fork_rng():
         for method in (single.without_noise() for single in singles):
             if isinstance(method, BatchMixer):
@@ -141,10 +245,16 @@ def check_method(recipe: Recipe, network: nn.Module, data: Split) -> None:
 
 
 def labelled_images(recipe: Recipe, loader: Loader) -> Iterator[tuple[Tensor, Tensor]]:
-    """Images in the recipe's memory order, with their labels."""
+    """Yield images in the recipe's memory format, with their labels.
+
+    Args:
+        recipe: Whether images are channels-last.
+        loader: Batches of images.
+    """
     for batch in loader:
-        yield in_memory_order(recipe, batch.images), batch.labels
+        yield in_memory_format(recipe, batch.images), batch.labels
 
 
-def in_memory_order(recipe: Recipe, images: Tensor) -> Tensor:
+def in_memory_format(recipe: Recipe, images: Tensor) -> Tensor:
+    """Return the images in the recipe's memory format."""
     return images.to(memory_format=torch.channels_last) if recipe.training.channels_last else images

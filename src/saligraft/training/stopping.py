@@ -1,20 +1,32 @@
-"""SIGTERM, Ctrl-C and the end of the terminal (SIGHUP) end a run after its current step, with a checkpoint."""
+"""What ends a run early: a signal, after the current step and with a checkpoint, or numbers that are not finite.
+
+Signals are SIGTERM, Ctrl-C and the end of the terminal (SIGHUP).
+"""
 
 import contextlib
+import math
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
 import torch
 from accelerate import Accelerator
+from torch import Tensor, nn
+
+from saligraft.training.accelerator import sum_over_processes
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))  # not on Windows
 
 
 class RunStopped(KeyboardInterrupt):
-    """A run was asked to stop, and has saved what it takes to go on."""
+    """A signal stopped the run, which has saved a checkpoint to resume from.
+
+    Args:
+        number: Of the signal.
+        folder: The run folder; None for a run that writes none.
+    """
 
     def __init__(self, number: int, folder: Path | None) -> None:
         self.number, self.folder = number, folder
@@ -22,15 +34,15 @@ class RunStopped(KeyboardInterrupt):
 
     @property
     def exit_code(self) -> int:
-        """As shells count it: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
+        """Exit code by the shells' convention: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
         return 128 + self.number
 
 
 class StopRequest:
-    """Remembers that somebody asked to stop."""
+    """Signal handler that remembers the request to stop."""
 
     def __init__(self) -> None:
-        self.number = 0  # of the signal; 0: none came
+        self.number = 0  # of the signal; 0: none
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.number == signal.SIGINT == number:
@@ -39,9 +51,11 @@ class StopRequest:
         self.number = number
 
     def agreed(self, accelerator: Accelerator, *, now: bool) -> int:
-        """The signal that any process got, the same in all processes; 0 for none.
+        """Return the signal that any process received, the same in all processes; 0 for none.
 
-        Several processes agree only where all of them say `now`.
+        Args:
+            accelerator: Knows the processes.
+            now: Several processes exchange their signals only if all of them pass True.
         """
         if accelerator.num_processes == 1:
             return self.number
@@ -52,19 +66,88 @@ class StopRequest:
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[StopRequest]:
-    """Take note of the signals instead of dying of them; only the main thread can.
+def catch_stop_signals() -> Iterator[StopRequest]:
+    """Record signals in the request instead of dying from them; in threads other than the main one, do nothing.
 
-    One that is ignored, as SIGHUP under nohup, stays ignored.
+    A signal that is ignored, as SIGHUP under nohup, stays ignored.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    heard = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, request) for number in heard}
+    caught = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, request) for number in caught}
     try:
         yield request
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class DivergenceError(ValueError):
+    """A loss or a weight is no longer a finite number.
+
+    Args:
+        epoch: In which it happened, counted from 0.
+        details: What is not finite.
+    """
+
+    def __init__(self, epoch: int, details: str) -> None:
+        super().__init__(f"training diverged in epoch {epoch + 1}{details}")
+
+
+def mean_loss(losses: Sequence[Tensor], accelerator: Accelerator, epoch: int, *, skip: bool) -> float:
+    """Average over the batches of all processes.
+
+    Args:
+        losses: Of the epoch's batches in this process.
+        accelerator: Knows the processes.
+        epoch: Counted from 0.
+        skip: Leave out losses that are not finite.
+    """
+    values = torch.stack(list(losses)).cpu().double()
+    if skip:
+        values = values[values.isfinite()]
+    total, count = sum_over_processes(accelerator, [float(values.sum()), float(len(values))])
+    if not count:
+        raise DivergenceError(epoch, ": all of its steps were skipped")
+    return total / count
+
+
+def check_losses(losses: Sequence[Tensor], accelerator: Accelerator, epoch: int, batches: int) -> None:
+    """Raise in all processes for the first batch whose loss is not finite in one of them.
+
+    Args:
+        losses: Of the epoch's batches so far, as many in every process.
+        accelerator: Knows the processes.
+        epoch: Counted from 0.
+        batches: Of the entire epoch.
+    """
+    if not losses:
+        return
+    table = torch.stack(list(losses))[None]
+    if accelerator.num_processes > 1:
+        table = accelerator.gather(table)  # (processes, batches)
+    broken = ~table.isfinite()
+    if broken.any():
+        batch = int(broken.any(dim=0).int().argmax())
+        loss = float(table[broken[:, batch], batch][0])
+        raise DivergenceError(
+            epoch,
+            f" at batch {batch + 1} of {batches} (loss {loss}): lower optimizer.lr, or set training.on_nonfinite=skip",
+        )
+
+
+def check_weights(network: nn.Module, accelerator: Accelerator, epoch: int) -> None:
+    """Raise in all processes if a weight or running statistic of one is not finite.
+
+    Args:
+        network: As it is in this process.
+        accelerator: Knows the processes.
+        epoch: Counted from 0.
+    """
+    values = [value for value in network.state_dict().values() if value.is_floating_point()]
+    own = float(sum(value.abs().sum(dtype=torch.float64) for value in values))  # holds any sum of finite float32
+    [total] = sum_over_processes(accelerator, [own])
+    if not math.isfinite(total):
+        raise DivergenceError(epoch, f" (weights {total}): lower optimizer.lr")
