@@ -111,6 +111,9 @@ def reachable(graph: dict[str, set[str]], package: str) -> set[str]:
 def test_the_table_of_packages_lists_their_imports() -> None:
     rows = re.findall(r"^\| `(\w+)` \| .+ \| ([\w, –]+) \|$", ARCHITECTURE, flags=re.MULTILINE)
     assert {package: set(re.findall(r"\w+", imported)) for package, imported in rows} == package_graph()
+    core = re.search(r"\*core\* stands for .*?:\n(.*?)\.\n", ARCHITECTURE)
+    assert core is not None
+    assert set(re.findall(r"`(\w+)`", core[1])) == CORE
 
 
 def test_the_picture_of_packages_shows_their_imports() -> None:

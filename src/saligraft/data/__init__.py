@@ -52,10 +52,10 @@ ALIASES = {"cub200": "cub"}
 def load(name: str = "shapes", *, split: str = "train", root: str | Path | None = None, **options: Any) -> Split:
     """Load one split of a data set by name, as a torch `Dataset`.
 
-    `data[i]` is the test view of sample i, an image (C,H,W), float32 and normalised, and its class, so the split works in
-    `torch.utils.data.DataLoader` directly. The laboratory's loader, `make_data_loader`, differs: it augments training
-    images, keyed by (seed, epoch, sample index), and yields a `Batch`, which also holds the samples' indices and how each
-    was cropped and flipped.
+    `data[i]` is the test view of sample i, an image (C,H,W), float32 and normalised, and its class, so the split works
+    in `torch.utils.data.DataLoader` directly. The laboratory's loader, `make_data_loader`, differs: it augments training
+    images, keyed by (seed, epoch, sample index), and yields a `Batch`, which also holds the samples' indices and how
+    each was cropped and flipped.
 
     Args:
         name: One of `DATASETS`; "folder:PATH" for your own images.

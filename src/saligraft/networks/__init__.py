@@ -112,7 +112,7 @@ def _timm_network(name: str, parts: Sequence[str], num_classes: int, in_channels
     _check_options(name, options, TIMM_OPTIONS)
     try:
         network: nn.Module = library.create_model(parts[0], num_classes=num_classes, in_chans=in_channels, **options)
-    except Exception as error:  # anything from AssertionError to ZeroDivisionError, if an option does not suit the model
+    except Exception as error:  # of any type, where an option does not suit the model
         raise ValueError(f"{name} cannot be built: {str(error) or type(error).__name__}") from error
     return network
 

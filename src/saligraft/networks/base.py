@@ -11,7 +11,7 @@ from saligraft import checks
 from saligraft.regularizers.drop_block import DropBlock
 
 STAGES_WITH_DROP_BLOCK = 2  # the last ones: the authors drop in the last two groups of a ResNet
-RATE_OF_STAGE_BEFORE = 1 / 4  # of the rate of the stage after it, as in the authors' code: its maps have four times as many cells
+RATE_OF_STAGE_BEFORE = 1 / 4  # of the next stage's rate (authors): its maps have four times the cells
 
 
 class PooledNetwork(nn.Module):

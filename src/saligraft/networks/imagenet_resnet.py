@@ -1,4 +1,4 @@
-"""torchvision's ResNet for 224 px images, with a separate `forward_features` and `forward_head`, and its variant for localisation.
+"""torchvision's ResNet for 224 px images, with `forward_features` and `forward_head`, and its variant for localisation.
 
 He et al., CVPR 2016. Needs torchvision; `build_network` imports this module when a name asks for it.
 Shapes: B batch, C image channels, H W pixels, K classes.
