@@ -53,9 +53,9 @@ def load(name: str = "shapes", *, split: str = "train", root: str | Path | None 
     """Load one split of a data set by name, as a torch `Dataset`.
 
     `data[i]` is the test view of sample i, an image (C,H,W), float32 and normalised, and its class, so the split works
-    in `torch.utils.data.DataLoader` directly. The laboratory's loader, `make_data_loader`, differs: it augments training
-    images, keyed by (seed, epoch, sample index), and yields a `Batch`, which also holds the samples' indices and how
-    each was cropped and flipped.
+    in `torch.utils.data.DataLoader` directly. The laboratory's loader, `make_data_loader`, differs: it augments
+    training images, keyed by (seed, epoch, sample index), and yields a `Batch`, which also holds the samples' indices
+    and how each was cropped and flipped.
 
     Args:
         name: One of `DATASETS`; "folder:PATH" for your own images.
@@ -124,7 +124,7 @@ def make_data_loader(
         train: Whether to shuffle and augment.
         seed: Decides order and augmentation, with the epoch.
         pad: Padding of random crops of images in memory; other data sets define their own crops.
-        flip: Whether to mirror half of the training images.
+        flip: Whether to flip half of the training images.
         workers: Worker processes; images in memory need none.
         placement: device, rank, world_size of `Loader`.
 
