@@ -189,7 +189,7 @@ def test_maps_come_from_the_authors_source_by_default(name: str, source: str | N
             {"name": "saliency-grafting", "saliency": {"options": {"mode": "eval"}}},
             "feature-map in the training pass has no option 'mode'",
         ),
-        ({"name": "puzzlemix", "saliency": {"layer": "stem"}}, "looks at no layer, got 'stem'"),
+        ({"name": "puzzlemix", "saliency": {"layer": "stem"}}, "reads no layer, got 'stem'"),
     ],
 )
 def test_what_nothing_can_train_is_refused(table: dict[str, Any], message: str) -> None:

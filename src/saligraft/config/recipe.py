@@ -1,4 +1,4 @@
-"""A recipe: everything that decides a run's numbers, validated when it is created.
+"""A recipe: everything that determines a run's numbers, validated when it is created.
 
 Written as TOML; `recipe_file.py` reads and writes it.
 """
@@ -55,7 +55,7 @@ class Recipe(RecipeSection):
         training = self.training
         if training.copies > 1 and not self.method.with_originals:
             raise ValueError(
-                f"training.copies must be 1 for method {self.method.name!r}, which trains on mixed images alone, "
+                f"training.copies must be 1 for method {self.method.name!r}, which trains on mixed images only, "
                 f"got {training.copies}"
             )
         if training.warmup_epochs > training.epochs:
