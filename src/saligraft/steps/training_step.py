@@ -124,6 +124,8 @@ class ChoiceStep(TrainingStep):
         super().__init__(model, warmup_steps=warmup_steps, **shared)
         if not isinstance(method, MethodChoice):
             raise TypeError(f"method must be MethodChoice([...]), got {type(method).__name__}")
+        if options.get("passes") == "remembered":
+            raise ValueError("passes must not be 'remembered' in a choice among steps, not all of which refresh maps")
         self.method = method
         members = [(*transforms, *member) for member in method.methods]
         accepted = [_accepted_options(member, options, method.needs_saliency) for member in members]
@@ -146,12 +148,13 @@ class ChoiceStep(TrainingStep):
 NOISE_STEPS: dict[type[Any], type[TrainingStep]] = {PuzzleMix: PuzzleMixStep}
 
 
-def training_step(model: nn.Module, methods: Methods, **options: Any) -> TrainingStep:
+def training_step(model: nn.Module, methods: Methods, *, originals: bool = False, **options: Any) -> TrainingStep:
     """The step that trains by a method of any kind.
 
     Args:
         model: The network.
         methods: A method, image transforms with a method after them, a `MethodChoice`, or None for plain training.
+        originals: Train on the originals too, also by a batch mixer whose authors train on mixed images alone.
         **options: Those of the step's class.
 
     Example:
@@ -160,17 +163,21 @@ def training_step(model: nn.Module, methods: Methods, **options: Any) -> Trainin
         >>> type(sg.training_step(model, [sg.Cutout(size=4), sg.Mixup()], warmup_steps=100)).__name__
         'MixingStep'
     """
-    step, arguments = resolve_step(methods)
+    step, arguments = resolve_step(methods, originals=originals)
     return step(model, **arguments, **options)
 
 
-def resolve_step(methods: Methods) -> tuple[type[TrainingStep], dict[str, Any]]:
+def resolve_step(methods: Methods, *, originals: bool = False) -> tuple[type[TrainingStep], dict[str, Any]]:
     """The class of step that trains the methods, and the arguments it has from them; raises where there is none.
 
     Args:
         methods: As in `training_step`.
+        originals: As in `training_step`.
     """
     parts = [] if methods is None else list(methods) if isinstance(methods, Sequence) else [methods]
+    if originals and not (parts and isinstance(parts[-1], BatchMixer | ImageTransform)):
+        name = type(parts[-1]).__name__ if parts else "plain training"
+        raise ValueError(f"originals must be False for {name}: only batch mixers train on originals and mixed images")
     if not parts:
         return MixingStep, {}
     *before, last = parts
@@ -188,7 +195,9 @@ def resolve_step(methods: Methods) -> tuple[type[TrainingStep], dict[str, Any]]:
     if not isinstance(last, BatchMixer | ImageTransform):
         raise TypeError(f"methods must be methods such as Cutout() or Mixup(), got {type(last).__name__}")
     method = last if isinstance(last, BatchMixer) and not transforms else Compose([*transforms, last])
-    step = GraftingStep if method.with_originals else MixingStep
+    step = GraftingStep if method.with_originals or originals else MixingStep
+    if method.makes_noise and originals:
+        raise ValueError("originals must be False for a method with an adversarial_probability above 0")
     if method.makes_noise and type(method) not in NOISE_STEPS:
         raise ValueError(
             "a method with an adversarial_probability above 0 must stand alone or in a MethodChoice, "
@@ -212,7 +221,7 @@ def _accepted_options(member: Sequence[Method | MethodChoice], options: dict[str
     if isinstance(last, StepStrategy) and not last.normalized:
         raise ValueError(f"normalized must be True for {type(last).__name__} in a choice, which has one kind of images")
     uses_maps = last.needs_saliency if needed else bool(saliency_sources([last]))
-    names = ("layer", "saliency_source") * uses_maps + ("copies", "loss_weights") * last.with_originals
+    names = ("layer", "saliency_source") * uses_maps + ("copies", "loss_weights", "passes") * last.with_originals
     return {name: value for name, value in options.items() if name in names}
 
 
