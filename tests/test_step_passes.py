@@ -290,16 +290,13 @@ def test_other_mixers_by_the_feature_map_remember_too(method: Any) -> None:
 
 
 def test_originals_can_be_trained_on_with_any_batch_mixer() -> None:
-    step = sg.training_step(Network(), sg.CutMix(), originals=True, copies=2, loss_weights=(1, 1, 1))
+    step = sg.training_step(Network(), sg.CutMix(), passes="both", copies=2, loss_weights=(1, 1, 1))
     assert type(step) is sg.GraftingStep
     assert step(*batch()[:2]).mixed is not None
-    for method, name in ((None, "plain training"), (sg.ManifoldMixup(), "ManifoldMixup"), (sg.AugMix(), "AugMix")):
-        with pytest.raises(ValueError, match=f"originals must be False for {name}: only batch mixers"):
-            sg.training_step(Network(), method, originals=True)
-    with pytest.raises(
-        ValueError, match="originals must be False for a method with an adversarial_probability above 0"
-    ):
-        sg.training_step(Network(), sg.PuzzleMix(adversarial_probability=0.1), originals=True)
+    others = {"plain training": None, "ManifoldMixup": sg.ManifoldMixup(), "AugMix": sg.AugMix()}
+    for name, method in (others | {"PuzzleMix": sg.PuzzleMix(adversarial_probability=0.1)}).items():
+        with pytest.raises(TypeError, match=f"passes must be left out for {name}, which is trained by "):
+            sg.training_step(Network(), method, passes="both")
 
 
 def half_of_the_samples(number: int, rank: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -148,14 +148,14 @@ class ChoiceStep(TrainingStep):
 NOISE_STEPS: dict[type[Any], type[TrainingStep]] = {PuzzleMix: PuzzleMixStep}
 
 
-def training_step(model: nn.Module, methods: Methods, *, originals: bool = False, **options: Any) -> TrainingStep:
+def training_step(model: nn.Module, methods: Methods, **options: Any) -> TrainingStep:
     """The step that trains by a method of any kind.
 
     Args:
         model: The network.
         methods: A method, image transforms with a method after them, a `MethodChoice`, or None for plain training.
-        originals: Train on the originals too, also by a batch mixer whose authors train on mixed images alone.
-        **options: Those of the step's class.
+        **options: Those of the step's class. With `passes` any batch mixer is trained by `GraftingStep`, so that "both"
+            trains on originals and mixed images also where its authors train on the mixed alone.
 
     Example:
         >>> import torch, saligraft as sg
@@ -163,21 +163,22 @@ def training_step(model: nn.Module, methods: Methods, *, originals: bool = False
         >>> type(sg.training_step(model, [sg.Cutout(size=4), sg.Mixup()], warmup_steps=100)).__name__
         'MixingStep'
     """
-    step, arguments = resolve_step(methods, originals=originals)
+    step, arguments = resolve_step(methods)
+    if "passes" in options and step not in (GraftingStep, ChoiceStep):
+        if step is not MixingStep or not arguments:
+            name = type(arguments["method"]).__name__ if arguments else "plain training"
+            raise TypeError(f"passes must be left out for {name}, which is trained by {step.__name__}")
+        step = GraftingStep
     return step(model, **arguments, **options)
 
 
-def resolve_step(methods: Methods, *, originals: bool = False) -> tuple[type[TrainingStep], dict[str, Any]]:
+def resolve_step(methods: Methods) -> tuple[type[TrainingStep], dict[str, Any]]:
     """The class of step that trains the methods, and the arguments it has from them; raises where there is none.
 
     Args:
         methods: As in `training_step`.
-        originals: As in `training_step`.
     """
     parts = [] if methods is None else list(methods) if isinstance(methods, Sequence) else [methods]
-    if originals and not (parts and isinstance(parts[-1], BatchMixer | ImageTransform)):
-        name = type(parts[-1]).__name__ if parts else "plain training"
-        raise ValueError(f"originals must be False for {name}: only batch mixers train on originals and mixed images")
     if not parts:
         return MixingStep, {}
     *before, last = parts
@@ -195,9 +196,7 @@ def resolve_step(methods: Methods, *, originals: bool = False) -> tuple[type[Tra
     if not isinstance(last, BatchMixer | ImageTransform):
         raise TypeError(f"methods must be methods such as Cutout() or Mixup(), got {type(last).__name__}")
     method = last if isinstance(last, BatchMixer) and not transforms else Compose([*transforms, last])
-    step = GraftingStep if method.with_originals or originals else MixingStep
-    if method.makes_noise and originals:
-        raise ValueError("originals must be False for a method with an adversarial_probability above 0")
+    step = GraftingStep if method.with_originals else MixingStep
     if method.makes_noise and type(method) not in NOISE_STEPS:
         raise ValueError(
             "a method with an adversarial_probability above 0 must stand alone or in a MethodChoice, "
