@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from saligraft import checks
+from saligraft.maps import usable_maps
 
 BLEND = 0.5  # weight of a new look at a sample against all earlier ones
 GEOMETRY = "top, left, flipped (B, 3), or top, left, height, width, frame height, frame width, flipped (B, 7)"
@@ -221,7 +222,7 @@ class SaliencyMemory:
         self._check(views.index)
         self._move(saliency.device)
         self._grow(views.index, saliency.shape[1], saliency.shape[2])
-        usable = checks.usable_maps(saliency)[:, None, None]
+        usable = usable_maps(saliency)[:, None, None]
         relative = torch.where(usable, saliency.float(), 0.0)
         relative = relative / _or_one(relative.amax())  # first, so that no sum overflows
         relative = relative / _or_one(relative.sum() / (usable.sum() * saliency[0].numel()).clamp(min=1))
