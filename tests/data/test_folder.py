@@ -41,7 +41,7 @@ def test_classes_alone_are_split_class_by_class(tmp_path: Path) -> None:
         assert all(data.files[i].startswith(data.classes[label]) for i, label in enumerate(data.labels))
     image, geometry = test.resized(8).sample(0, None)
     assert image.shape == (3, 8, 8)
-    assert len(geometry) == 4
+    assert len(geometry) == 6
 
 
 def test_the_split_depends_on_seed_and_names_alone(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ def _methods(measure: bool = False) -> "Table":
     row(RANDOM_CHOICE, "as drawn", f"{_first_sentence(RandomChoice)}")
     table.caption = (
         "Passes: forward + backward of one step over a batch, those for saliency included; fine-grained saliency needs "
-        "none, AugMix shows three views at once. `saligraft list methods --measure` times them."
+        "none, AugMix shows three views at once. With training.passes=mixed saliency-grafting has 2 + 1, with "
+        "remembered 1 + 1. `saligraft list methods --measure` times them."
     )
     if measure:
         table.caption = (

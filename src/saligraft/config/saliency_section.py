@@ -8,6 +8,7 @@ from pydantic import Field
 from torch import nn
 
 from saligraft.config.sections import RecipeSection, complete_options
+from saligraft.hooks import Mode
 from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.sources import SALIENCY_SOURCES, saliency_source
 
@@ -56,15 +57,19 @@ class SaliencySection(RecipeSection):
         given = {option: value for option, value in options.items() if value is not None}  # TOML has no null
         return self.model_copy(update={"name": name, "options": given})
 
-    def build(self, model: nn.Module, data: Normalization) -> SaliencySource:
+    def build(self, model: nn.Module, data: Normalization, mode: Mode | None = None) -> SaliencySource:
         """Build the source; bottom-up ones undo the normalisation first.
 
         Args:
             model: The network that the source reads, if it reads any.
             data: How the loader normalises images.
+            mode: Of the network in a pass for maps alone, in place of the section's.
         """
-        undone = data._asdict() if self.name and "mean" in _arguments(self.name) else {}
-        return saliency_source(self.name, model, layer=self.layer, **self.options, **undone)
+        accepted = _arguments(self.name or "feature-map")
+        added = data._asdict() if "mean" in accepted else {}
+        if mode is not None and "mode" in accepted:
+            added["mode"] = mode
+        return saliency_source(self.name, model, layer=self.layer, **{**self.options, **added})
 
 
 def _arguments(source: str) -> Mapping[str, inspect.Parameter]:

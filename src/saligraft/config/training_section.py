@@ -5,8 +5,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from saligraft.config.sections import Count, CountOrZero, RecipeSection
+from saligraft.config.sections import Count, CountOrZero, NotNegative, RecipeSection
 from saligraft.data.image_files import LARGEST_VIEW
+from saligraft.step import PassPlan
 
 
 class Phase(RecipeSection):
@@ -33,8 +34,16 @@ class TrainingSection(RecipeSection):
     """Progressive resizing: parts of the run with other image and batch sizes, the first from_epoch 0."""
     warmup_epochs: CountOrZero = 0
     """First epochs without mixing, while saliency is not yet meaningful (paper §4.3); crop and flip stay."""
+    originals: bool | None = None
+    """Train on originals and mixed images, with any batch mixer; by default as the method's authors do."""
+    passes: PassPlan | None = None
+    """Images trained on: "both" originals and mixed, "mixed" alone, or these by "remembered" maps, at plain cost."""
     copies: Annotated[int, Field(ge=1, le=100)] = 1
-    """Independent mixed batches beside each original one; for methods that train on originals too."""
+    """Independent mixed batches of each original one; for methods that train on originals too."""
+    loss_weights: Annotated[tuple[NotNegative, ...], Field(min_length=1)] | None = None
+    """Weights of the loss of the originals, if they are trained on, and of each copy; by default all 1."""
+    loss_combination: Literal["mean", "sum"] | None = None
+    """Whether these weighted losses are averaged, the default, or summed as by the authors of Puzzle Mix."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of each label spread evenly over all classes."""
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.0

@@ -1,6 +1,7 @@
 """One split of images in files: decoded, cropped and resized one at a time.
 
-Shapes: N files; H W pixels of a view; a box is top, left, height, width in pixels of the stored image.
+Shapes: N files; H W pixels of a view; a box is top, left, height, width in pixels of the stored image; geometry is a
+box and the stored image's height and width.
 """
 
 import math
@@ -30,6 +31,7 @@ LONGEST = 16
 LARGEST_VIEW = 4096  # pixels per side
 
 Box = tuple[int, int, int, int]
+Geometry = tuple[int, int, int, int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,7 +73,7 @@ class ImageFiles(StreamedData):
     def image_shape(self) -> tuple[int, int, int]:
         return 3, *self.size
 
-    def sample(self, index: int, draws: random.Random | None) -> tuple[Tensor, Box]:
+    def sample(self, index: int, draws: random.Random | None) -> tuple[Tensor, Geometry]:
         """Read a view (3,H,W) uint8 and the part of the stored image that it shows; see `StreamedData.sample`."""
         with decoded(self.folder / self.files[index], self.upright) as image:
             if draws is None:
@@ -79,14 +81,15 @@ class ImageFiles(StreamedData):
             else:
                 box = random_box(image.height, image.width, self.scale, self.ratio, draws)
             top, left, height, width = box
+            stored = image.height, image.width
             part = _to_tensor(image.crop((left, top, left + width, top + height)))
         if draws is not None:
-            return resize(part.contiguous(), self.size), box
+            return resize(part.contiguous(), self.size), (*box, *stored)
         resized = covering_size(height, width, self.size, self.test_crop)
         inner = _centre_box(*resized, *self.size)
         shown = _scaled_back(inner, resized, (height, width))
         view = resize(part, resized)[:, inner[0] :, inner[1] :][:, : self.size[0], : self.size[1]]
-        return view.contiguous(), (top + shown[0], left + shown[1], *shown[2:])
+        return view.contiguous(), (top + shown[0], left + shown[1], *shown[2:], *stored)
 
     def resized(self, size: int | Sequence[int]) -> Self:
         """Return the same files with views of another size, for progressive resizing.

@@ -26,7 +26,8 @@ class Batch(NamedTuple):
 
     Geometry describes how a sample was cropped, and whether it was then flipped. For images in memory it is top, left,
     flipped: the crop's upper left corner in the stored image (negative in the padding); (0, 0, 0) is the stored image
-    itself. For image files it is top, left, height, width, flipped: the part of the stored image that was resized.
+    itself. For image files it is top, left, height, width, stored height, stored width, flipped: the part of the stored
+    image that was resized, and that image's size.
 
     Args:
         images: (B,C,H,W) float32, normalised.

@@ -165,5 +165,8 @@ def _facts(result: Result, folder: Path) -> dict[str, str]:
         seconds = sum(line.seconds for line in result.timing)
         rate = fmean(line.images_per_second for line in result.timing)
         facts["Time"] = f"{seconds:.0f} s, {rate:,.0f} images/s"
+    passes = result.recipe.passes_per_step
+    if passes is not None:
+        facts["Passes per step"] = f"{passes.forward} forward, {passes.backward} backward"
     facts["Network"] = f"{result.summary['network']}, {result.summary['parameters']:,} parameters"
     return {**facts, **versions()}

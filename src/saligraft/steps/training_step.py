@@ -124,6 +124,8 @@ class ChoiceStep(TrainingStep):
         super().__init__(model, warmup_steps=warmup_steps, **shared)
         if not isinstance(method, MethodChoice):
             raise TypeError(f"method must be MethodChoice([...]), got {type(method).__name__}")
+        if options.get("passes") == "remembered":
+            raise ValueError("passes must not be 'remembered' in a choice among steps, not all of which refresh maps")
         self.method = method
         members = [(*transforms, *member) for member in method.methods]
         accepted = [_accepted_options(member, options, method.needs_saliency) for member in members]
@@ -152,7 +154,8 @@ def training_step(model: nn.Module, methods: Methods, **options: Any) -> Trainin
     Args:
         model: The network.
         methods: A method, image transforms followed by a method, a `MethodChoice`, or None for plain training.
-        **options: Those of the step's class.
+        **options: Those of the step's class. With `passes` any batch mixer is trained by `GraftingStep`, so that "both"
+            trains on originals and mixed images also where its authors train on mixed images only.
 
     Example:
         >>> import torch, saligraft as sg
@@ -161,6 +164,11 @@ def training_step(model: nn.Module, methods: Methods, **options: Any) -> Trainin
         'MixingStep'
     """
     step, arguments = resolve_step(methods)
+    if "passes" in options and step not in (GraftingStep, ChoiceStep):
+        if step is not MixingStep or not arguments:
+            name = type(arguments["method"]).__name__ if arguments else "plain training"
+            raise TypeError(f"passes must be left out for {name}, which is trained by {step.__name__}")
+        step = GraftingStep
     return step(model, **arguments, **options)
 
 
@@ -212,7 +220,7 @@ def _accepted_options(member: Sequence[Method | MethodChoice], options: dict[str
     if isinstance(last, StepStrategy) and not last.normalized:
         raise ValueError(f"normalized must be True for {type(last).__name__} in a choice, where images are shared")
     uses_maps = last.needs_saliency if needed else bool(saliency_sources([last]))
-    names = ("layer", "saliency_source") * uses_maps + ("copies", "loss_weights") * last.with_originals
+    names = ("layer", "saliency_source") * uses_maps + ("copies", "loss_weights", "passes") * last.with_originals
     return {name: value for name, value in options.items() if name in names}
 
 

@@ -34,7 +34,7 @@ SILENCE = ""  # the file name of a clip without sound
 MEAN, STD = (0.370,), (0.251,)
 _DECODING = "mel spectrogram 32x32, 1"  # increase it when clean views change, so that old caches are not used
 _BLOCK = 256  # clips decoded between writes to the cache
-_GEOMETRY = (0, 0, FILTERS, FRAMES)
+_GEOMETRY = (0, 0, FILTERS, FRAMES, FILTERS, FRAMES)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
