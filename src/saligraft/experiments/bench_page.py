@@ -130,6 +130,7 @@ def _facts(results: dict[str, Any]) -> dict[str, str]:
         "Command": results["command"],
         "Commit": results["commit"],
         "Machine": f"{results['processor']}, {results['system']}",
+        "Load average at the start": str(results["load"]),
         "Threads": str(results["threads"]),
         "Versions": versions,
         "Date": results["date"],

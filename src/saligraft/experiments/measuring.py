@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import subprocess
 import time
@@ -187,7 +188,7 @@ def installed(module: str) -> bool:
 
 
 def facts() -> dict[str, Any]:
-    """Describe what times depend on: commit, machine, versions and threads.
+    """Describe what times depend on: commit, machine and its load before, versions and threads.
 
     Returns:
         Values for JSON.
@@ -196,6 +197,7 @@ def facts() -> dict[str, Any]:
         "commit": _commit(),
         "processor": _processor(),
         "system": platform.platform(),
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
         "threads": torch.get_num_threads(),
         "versions": {"saligraft": saligraft.__version__, "python": platform.python_version()} | _versions(),
     }
