@@ -24,8 +24,9 @@ from saligraft.data import Batch, ImageData
 from saligraft.data.keyed_draws import key
 from saligraft.grafting import pixel_area, spread
 from saligraft.labels import calibrated_weight
-from saligraft.methods import REGISTRY, BatchMixer
+from saligraft.methods import BatchMixer
 from saligraft.methods.registry import methods_of
+from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.rescale import resize_saliency
 from saligraft.saliency.sources import saliency_source
 from saligraft.training.evaluate import AnyRun, SavedRun
@@ -188,6 +189,8 @@ def evaluate_label_truth(
     for name, method in methods.items():
         if method.moves_pixels:
             raise ValueError(f"label truth needs methods that leave pixels in place, got {name}, which moves them")
+        if [*method.singles()] != [method]:
+            raise ValueError(f"label truth needs single methods, got {name}, which is made of several")
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(key(seed)))[:images]
     subset = data.subset(order)  # shuffled, since many sets are in the order of their classes
     batches = [(batch, _objects(subset, batch)) for batch in run.batches(subset)]
@@ -230,7 +233,7 @@ def _measure(
     seed: int,
 ) -> LabelTruth:
     maps_of_labels = run.saliency()
-    own_source = _source(run, name)
+    own_source = _source(run, name, method)
     generator = torch.Generator()
     weights: dict[str, list[Tensor]] = {label: [] for label in LABELS}
     shares: list[Tensor] = []
@@ -239,15 +242,16 @@ def _measure(
         if len(batch.images) < 2:
             continue
         saliency = maps_of_labels(batch.images, batch.labels)
-        own = saliency if own_source is None else own_source(batch.images, batch.labels)
+        own = None if own_source is None else own_source(batch.images, batch.labels)
         known = objects.any(dim=2).any(dim=1)
         partner = torch.arange(len(batch.images), device=objects.device).roll(1)  # fixed: entropy is that of the cells
         used = (batch.labels != batch.labels[partner]) & known & known[partner]
         masks = []
         for draw in range(draws):
             generator.manual_seed(key(seed, number, draw))
-            drawn = method.draw(batch.images, generator=generator)._replace(partner=partner)
-            mixed = method.apply(batch.images, batch.labels, own if method.saliency_source else None, drawn)
+            drawn = method.draw(batch.images, generator=generator)
+            drawn = partner if isinstance(drawn, Tensor) else drawn._replace(partner=partner)
+            mixed = method.apply(batch.images, batch.labels, own, drawn)
             visible = visible_shares(objects, mixed)
             shares.append(torch.stack([visible.source, visible.destination], dim=1)[used].cpu())
             for label, weight in label_weights(mixed, saliency).items():
@@ -264,17 +268,18 @@ def _measure(
     return _summary(seen, {label: torch.cat(parts) for label, parts in weights.items() if parts}, entropies)
 
 
-def _source(run: SavedRun, name: str) -> Any:
-    """The source of a method's own maps: its authors', but the recipe's for the run's own; None for the feature map."""
+def _source(run: SavedRun, name: str, method: BatchMixer[Any]) -> SaliencySource | None:
+    """Where a method's own maps come from: the recipe's source for the run's own, else its authors'."""
     section = run.recipe.method.saliency
+    if not method.needs_saliency:
+        return None
     if name in run.recipe.method.parts and section.name is not None:
         return section.build(run.network, Normalization(run.data.mean, run.data.std))
-    source = REGISTRY[name].saliency_source if name in REGISTRY else None
-    if source in (None, "feature-map"):
-        return None
-    if source in ("fine-grained", "spectral-residual"):
-        return saliency_source(source, run.network, mean=run.data.mean, std=run.data.std)
-    return saliency_source(source, run.network)
+    return (
+        run.saliency()
+        if method.saliency_source == "feature-map"
+        else saliency_source(method.saliency_source, run.network)
+    )
 
 
 def _summary(seen: Tensor, weights: Mapping[str, Tensor], entropies: list[Tensor]) -> LabelTruth:
