@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 if TYPE_CHECKING:
+    from saligraft.experiments.label_truth import LabelTruth
     from saligraft.training import SavedRun
 
 
@@ -51,6 +52,10 @@ def evaluate(
         bool,
         typer.Option("--label-truth", help="Labels of mixing methods against what mixed images show of each object."),
     ] = False,
+    through_training: Annotated[
+        bool,
+        typer.Option("--through-training", help="With --label-truth: also after each epoch whose checkpoint is kept."),
+    ] = False,
     predictions: Annotated[
         Path | None, typer.Option("--predictions", metavar="FILE", help="Write every prediction to this CSV file.")
     ] = None,
@@ -81,6 +86,8 @@ def evaluate(
 
     if reference is not None and not occlude:
         raise ValueError(f"--reference says what --occlude hides, which is not given; got {reference}")
+    if through_training and not label_truth:
+        raise ValueError("--through-training says when --label-truth is measured, which is not given")
     for percent in occlude or []:
         if not 0 <= percent <= 100:
             raise ValueError(f"--occlude must lie in [0, 100], got {percent:g}")
@@ -92,7 +99,7 @@ def evaluate(
         _calibration: calibration,
         _corruptions: corruptions,
         _classes: classes,
-        _label_truth: label_truth,
+        partial(_label_truth, through_training=through_training): label_truth,
     }
     parts = [evaluation(saved) for evaluation, is_wanted in wanted.items() if is_wanted]
     if predictions is not None:
@@ -207,24 +214,37 @@ def _classes(run: "SavedRun") -> _Part:
     return _Part("\n".join(lines), "classes", values, files)
 
 
-def _label_truth(run: "SavedRun") -> _Part:
-    from saligraft.experiments.label_truth import LABELS, as_json, evaluate_label_truth
+def _label_truth(run: "SavedRun", through_training: bool) -> _Part:
+    from saligraft.experiments.label_truth import as_json, evaluate_label_truth
 
     found = evaluate_label_truth(run)
-    lines = [
+    values = {"methods": as_json(found)}
+    texts = [
         "label truth: how far each label is from what the mixed image shows of the two objects",
-        f"{'':17}  {'mean absolute error':^26}  {'rank correlation':^26}  {'names the unseen, %':^26}  diversity",
-        f"{'method':17}" + f"  {' '.join(f'{label:>8}' for label in ('own', 'area', 'calibr.'))}" * 3 + "       bits",
+        *_truth_rows(found),
+    ]
+    if through_training:
+        values["epochs"] = {}
+        for epoch, earlier in run.through_training():
+            found = evaluate_label_truth(earlier)
+            values["epochs"][str(epoch)] = as_json(found)
+            texts += ["", f"after epoch {epoch}", *_truth_rows(found)]
+    return _Part("\n".join(texts), "label-truth", values)
+
+
+def _truth_rows(found: "Mapping[str, LabelTruth]") -> list[str]:
+    from saligraft.experiments.label_truth import LABELS
+
+    groups = ("mean absolute error", "rank correlation", "names the unseen, %")
+    lines = [
+        f"{'':17}  " + "  ".join(f"{group:^26}" for group in groups) + "  diversity",
+        f"{'method':17}" + f"  {'own':>8} {'area':>8} {'calibr.':>8}" * len(groups) + f"  {'bits':>9}",
     ]
     for name, truth in found.items():
-        groups = [
-            [f"{truth.error[label]:8.3f}" for label in LABELS],
-            [
-                f"{truth.rank_correlation[label]:8.3f}" if truth.rank_correlation[label] is not None else f"{'-':>8}"
-                for label in LABELS
-            ],
-            [f"{truth.unseen[label]:8.2f}" for label in LABELS],
+        cells = [
+            " ".join("       -" if table[label] is None else f"{table[label]:8.3f}" for label in LABELS)
+            for table in (truth.error, truth.rank_correlation, truth.unseen)
         ]
-        diversity = f"{'-':>9}" if truth.diversity is None else f"{truth.diversity:9.3f}"
-        lines.append(f"{name:17}  " + "  ".join(" ".join(group) for group in groups) + f"  {diversity}")
-    return _Part("\n".join(lines), "label-truth", as_json(found))
+        diversity = "        -" if truth.diversity is None else f"{truth.diversity:9.3f}"
+        lines.append("  ".join([f"{name:17}", *cells, diversity]))
+    return lines

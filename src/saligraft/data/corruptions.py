@@ -164,7 +164,7 @@ CORRUPTIONS: dict[str, tuple[Callable[[Tensor, float, Draw], Tensor], tuple[floa
     "contrast": (_contrast, (0.7, 0.5, 0.35, 0.2, 0.1)),
     "saturation": (_saturation, (0.7, 0.5, 0.3, 0.15, 0.0)),
     "fog": (_fog, (0.2, 0.3, 0.4, 0.5, 0.6)),
-    "pixelate": (_pixelate, (0.75, 0.6, 0.5, 0.4, 0.3)),
+    "pixelate": (_pixelate, (0.5, 0.4, 0.3, 0.2, 0.15)),
     "quantization": (_quantization, (16, 8, 5, 3, 2)),
     "patches": (_patches, (1, 2, 3, 5, 8)),
 }

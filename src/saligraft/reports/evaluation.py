@@ -37,11 +37,11 @@ def save_reliability(calibration: Calibration, path: Path) -> Path:
         np.array(calibration.accuracies)[filled],
         "o",
         color=CURVE_COLOURS[2],
-        label="mean confidence of the bin",
+        label="at the bin's mean confidence",
     )
     top.plot([0, 100], [0, 100], "--", color=MUTED, linewidth=1, label="perfect calibration")
     top.set(ylim=(0, 100), ylabel="accuracy", title=f"expected calibration error {calibration.ece:.2f} %")
-    top.legend(frameon=False, fontsize=8, loc="upper left")
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=3)
     shares = 100 * np.array(calibration.counts) / sum(calibration.counts)
     bottom.bar(left, shares, color=CURVE_COLOURS[0], **bars)
     bottom.set(xlim=(0, 100), xlabel="confidence", ylabel="images")

@@ -5,9 +5,10 @@ whose predictions are computed once. Each test image counts once over all proces
 Shapes: N test images, B batch, C channels, H W pixels, K classes.
 """
 
+import copy
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,11 +30,13 @@ from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.class_activation import ClassActivation
 from saligraft.saliency.rescale import resize_saliency
 from saligraft.saliency.sources import FeatureMap
+from saligraft.training import checkpoint
 from saligraft.training.accelerator import make_accelerator, sum_over_processes
 from saligraft.training.localization import LEAST_IOU, THRESHOLD, box_iou, boxes_in_view, map_boxes
 from saligraft.training.results import Scores
 from saligraft.training.run_folder import DAMAGED, EVALUATION, RECIPE, load_weights
 from saligraft.training.setup import in_memory_format, load_split, make_loader, make_network
+from saligraft.training.state import load_tested_network
 
 TOP_K = 5
 BINS = 15  # of Guo et al. (ICML 2017)
@@ -164,6 +167,18 @@ class SavedRun:
         for batch in loader:
             yield batch._replace(images=in_memory_format(self.recipe, batch.images))
         loader.close()
+
+    def through_training(self) -> Iterator[tuple[int, "SavedRun"]]:
+        """Iterate over epochs and the run with the network as it was tested after them, oldest first.
+
+        Checkpoints are kept of as many epochs as the run's `training.keep_checkpoints` says.
+        """
+        for path in checkpoint.paths(self.folder):
+            saved = checkpoint.read(path)
+            if saved.state["batch"] == 0:  # the end of an epoch
+                network = copy.deepcopy(self.network)
+                load_tested_network(network, saved)
+                yield saved.state["epoch"], replace(self, network=network)
 
     def gather(self, rows: Sequence[tuple[Tensor, ...]]) -> list[Tensor]:
         """Collect values of all processes in the order of the data set.
