@@ -85,9 +85,9 @@ def evaluate(
     from saligraft.training import SavedRun, leave_group, record_evaluation
 
     if reference is not None and not occlude:
-        raise ValueError(f"--reference says what --occlude hides, which is not given; got {reference}")
+        raise ValueError(f"--reference needs --occlude; got {reference}")
     if through_training and not label_truth:
-        raise ValueError("--through-training says when --label-truth is measured, which is not given")
+        raise ValueError("--through-training needs --label-truth")
     for percent in occlude or []:
         if not 0 <= percent <= 100:
             raise ValueError(f"--occlude must lie in [0, 100], got {percent:g}")
