@@ -248,7 +248,7 @@ def _measure(
         used = (batch.labels != batch.labels[partner]) & known & known[partner]
         masks = []
         for draw in range(draws):
-            generator.manual_seed(key(seed, number, draw))
+            generator.manual_seed(key(seed, run.accelerator.process_index, number, draw))
             drawn = method.draw(batch.images, generator=generator)
             drawn = partner if isinstance(drawn, Tensor) else drawn._replace(partner=partner)
             mixed = method.apply(batch.images, batch.labels, own, drawn)
