@@ -171,7 +171,7 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
 
 def test_an_unknown_name_is_told_the_near_ones() -> None:
     with pytest.raises(
-        ValueError, match=r"'shapes-wrn-10-2-cutmx'; near: shapes-wrn-10-2-cutmix, .*saligraft list recipes"
+        ValueError, match=r"'shapes-wrn-10-2-cutmx'; similar: shapes-wrn-10-2-cutmix, .*saligraft list recipes"
     ):
         load_recipe("shapes-wrn-10-2-cutmx")
 

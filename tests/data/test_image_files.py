@@ -323,12 +323,12 @@ def test_workers_read_the_same_views(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"scale": (0.5, 0.1)}, r"scale must be two numbers that ascend in \(0, 1\], got \(0.5, 0.1\)"),
-        ({"scale": (0.5,)}, r"scale must be two numbers that ascend in \(0, 1\], got \(0.5,\)"),
+        ({"scale": (0.5, 0.1)}, r"scale must be two ascending numbers in \(0, 1\], got \(0.5, 0.1\)"),
+        ({"scale": (0.5,)}, r"scale must be two ascending numbers in \(0, 1\], got \(0.5,\)"),
         ({"scale": 0.5}, r"scale must be a sequence of numbers, got 0.5"),
         ({"scale": ("a", "b")}, "each of scale must be a number, got str"),
-        ({"ratio": (0.0, 1.0)}, "ratio must be two numbers that ascend and are > 0"),
-        ({"ratio": (1.0,)}, "ratio must be two numbers that ascend and are > 0"),
+        ({"ratio": (0.0, 1.0)}, "ratio must be two ascending numbers > 0"),
+        ({"ratio": (1.0,)}, "ratio must be two ascending numbers > 0"),
         ({"test_crop": 1.5}, r"test_crop must lie in \(0, 1\], got 1.5"),
         ({"files": FileNames(["a", "b"])}, r"files must be as many as labels \(1\), got 2"),
     ],

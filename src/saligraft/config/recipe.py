@@ -1,4 +1,4 @@
-"""A recipe: everything that decides a run's numbers, validated when it is created.
+"""A recipe: everything that determines a run's numbers, validated when it is created.
 
 Written as TOML; `recipe_file.py` reads and writes it.
 """

@@ -18,7 +18,7 @@ class Phase(RecipeSection):
     size: Annotated[int, Field(ge=1, le=LARGEST_VIEW)]
     """Height and width of its training images, in pixels; tests keep theirs."""
     batch_size: Count
-    """Images of one step during the phase, in place of training.batch_size."""
+    """Images per step during the phase, instead of training.batch_size."""
 
 
 class TrainingSection(RecipeSection):
@@ -27,7 +27,7 @@ class TrainingSection(RecipeSection):
     epochs: Count = 30
     """Passes over the training images."""
     batch_size: Count = 64
-    """Images of one step, over all processes together."""
+    """Images per step, over all processes."""
     accumulate: Count = 1
     """Parts that a step's batch is split into, to accumulate their gradients; partners stay within a part."""
     phases: tuple[Phase, ...] = ()
@@ -57,7 +57,7 @@ class TrainingSection(RecipeSection):
     sync_batch_norm: bool = False
     """Compute batch norm statistics over the images of all processes; CUDA only."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
-    """What a loss that is not finite does: stop the run, or skip the step."""
+    """What to do if a loss is not finite: stop the run, or skip the step."""
     checkpoint_epochs: Count = 1
     """Epochs from one checkpoint to the next."""
     checkpoint_steps: CountOrZero = 0

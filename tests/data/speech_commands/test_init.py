@@ -143,7 +143,7 @@ def test_wrong_types_are_refused(root: Path, options: dict[str, Any], words: str
 def test_an_empty_split_is_refused(tmp_path: Path) -> None:
     write_set(tmp_path)
     (tmp_path / "testing_list.txt").write_text("")
-    with pytest.raises(ValueError, match="holds no clip of split 'test'"):
+    with pytest.raises(ValueError, match="has no clip of split 'test'"):
         speech_commands(root=tmp_path, split="test")
 
 
