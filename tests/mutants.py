@@ -191,7 +191,7 @@ MUTANTS = [
     ),
     Mutant("memory-keeps-the-first-view", "saliency/memory.py", "right=True) - 1]", "right=False)]", MEMORY),
     Mutant(
-        "memory-forgets-nothing-unknown",
+        "memory-has-zeros-for-the-unknown",
         "saliency/memory.py",
         "torch.where(known[:, None, None], maps, torch.nan)",
         "torch.where(known[:, None, None], maps, 0.0)",
