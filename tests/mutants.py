@@ -31,6 +31,8 @@ class Mutant(NamedTuple):
 
 ORACLE = "tests/test_oracle.py"
 RESUME = "tests/training/test_trainer.py::test_a_run_that_was_stopped_anywhere_ends_as_if_never_stopped"
+BUILT_ONCE = "tests/training/test_trainer.py::test_data_network_methods_and_step_are_built_once"
+SHARED_ERRORS = "tests/training/test_accelerator.py::test_an_error_of_one_process_ends_all_and_is_reported_by_the_first"
 
 MUTANTS = [
     # The paper: saliency, mask, graft, labels, loss, warm-up. The first seven must fail the oracle by itself.
@@ -347,6 +349,95 @@ MUTANTS = [
         "    yield\n    table.pop(id(hook), None)",
         "tests/methods/manifold_mixup/test_init.py",
     ),
+    # Hooks.
+    Mutant(
+        "data-parallel-not-unwrapped",
+        "hooks.py",
+        "isinstance(outer, DistributedDataParallel | nn.DataParallel)",
+        "isinstance(outer, DistributedDataParallel)",
+        "tests/test_hooks.py",
+    ),
+    Mutant("compiled-code-hooked", "hooks.py", "if any(map(is_compiled, chain)):", "if False:", "tests/test_hooks.py"),
+    Mutant("recomputed-unmixed", "hooks.py", "if _is_recomputed(with_gradient):", "if False:", "tests/test_hooks.py"),
+    Mutant(
+        "second-thread-let-in",
+        "hooks.py",
+        "if any(_users.get(part, thread) != thread for part in parts):",
+        "if False:",
+        "tests/test_hooks.py",
+    ),
+    Mutant("buffers-not-copied", "hooks.py", "{name: value.clone() for", "{name: value for", "tests/test_hooks.py"),
+    # The registry, and what steps and recipes read from it.
+    Mutant(
+        "puzzlemix-passes-of-the-mixed-alone",
+        "methods/registry.py",
+        'Entry(PuzzleMix, "PuzzleMix", Passes(2, 2))',
+        'Entry(PuzzleMix, "PuzzleMix", Passes(1, 1))',
+        "tests/methods/test_registry.py",
+    ),
+    Mutant(
+        "attentive-cutmix-backward-pass-too-many",
+        "methods/registry.py",
+        "Passes(2, 1)",
+        "Passes(2, 2)",
+        "tests/methods/test_registry.py",
+    ),
+    Mutant(
+        "registry-without-sources",
+        "methods/registry.py",
+        "source: str | None = self.method.saliency_source",
+        "source: str | None = None",
+        "tests/methods/test_registry.py",
+    ),
+    Mutant(
+        "puzzlemix-of-the-feature-map",
+        "methods/puzzlemix/method.py",
+        'saliency_source: ClassVar[str | None] = "input-gradient"',
+        'saliency_source: ClassVar[str | None] = "feature-map"',
+        "tests/config/test_method_section.py",
+    ),
+    Mutant(
+        "attentive-cutmix-of-the-pixels",
+        "methods/attentive_cutmix.py",
+        'saliency_source: ClassVar[str | None] = "feature-map"',
+        'saliency_source: ClassVar[str | None] = "fine-grained"',
+        "tests/config/test_method_section.py",
+    ),
+    Mutant(
+        "registry-without-originals",
+        "methods/registry.py",
+        "return bool(self.method.with_originals)",
+        "return False",
+        "tests/config/test_method_section.py",
+    ),
+    Mutant(
+        "step-without-originals",
+        "steps/training_step.py",
+        "GraftingStep if method.with_originals else MixingStep",
+        "MixingStep",
+        "tests/steps/test_training_step.py",
+    ),
+    Mutant(
+        "noise-kept",
+        "methods/puzzlemix/method.py",
+        "return replace(self, adversarial_probability=0.0) if self.adversarial_probability else self",
+        "return self",
+        "tests/steps/test_puzzlemix.py",
+    ),
+    Mutant(
+        "noise-step-not-found",
+        "steps/training_step.py",
+        "NOISE_STEPS[type(method)] if method.makes_noise else step",
+        "step",
+        "tests/steps/test_puzzlemix.py",
+    ),
+    Mutant(
+        "noise-checked-without-gradient",
+        "training/setup.py",
+        "for method in (single.without_noise() for single in singles):",
+        "for method in singles:",
+        "tests/steps/test_puzzlemix.py",
+    ),
     Mutant(
         "choice-weights-ignored",
         "draws.py",
@@ -518,6 +609,27 @@ MUTANTS = [
         "tests/data/test_dataset.py",
     ),
     Mutant(
+        "streamed-digest-ignores-labels",
+        "data/dataset.py",
+        "hashlib.sha256(self.labels.numpy().tobytes())\n        for name in",
+        "hashlib.sha256()\n        for name in",
+        "tests/data/test_dataset.py",
+    ),
+    Mutant(
+        "sample-not-normalised",
+        "data/dataset.py",
+        "self.view(index).float() * scale + shift",
+        "self.view(index).float() / 255",
+        "tests/data/test_dataset.py",
+    ),
+    Mutant(
+        "sample-from-the-end-misplaced",
+        "data/dataset.py",
+        "index = range(len(self))[index]",
+        "index = range(len(self))[abs(index)]",
+        "tests/data/test_dataset.py",
+    ),
+    Mutant(
         "wrong-checksum-passes",
         "data/files.py",
         "if actual != expected:",
@@ -566,6 +678,34 @@ MUTANTS = [
         'if not keep_options and "name" in change and change["name"] != old.get("name"):',
         "if False:",
         "tests/config/test_recipe_file.py",
+    ),
+    Mutant(
+        "row-not-applied",
+        "config/recipe_file.py",
+        'merge(base, {"expected": []} | settings)',
+        'merge(base, {"expected": []})',
+        "tests/config/test_recipe_file.py",
+    ),
+    Mutant(
+        "row-extends-the-file-alone",
+        "config/recipe_file.py",
+        'tables[settings.pop("extends", PLAIN)]',
+        'tables[settings.pop("extends", PLAIN) and PLAIN]',
+        "tests/config/test_recipe_file.py",
+    ),
+    Mutant(
+        "row-not-read",
+        "config/recipe_file.py",
+        "table = read_rows(file)[row]",
+        "table = read_rows(file)[PLAIN]",
+        "tests/config/test_recipe_file.py",
+    ),
+    Mutant(
+        "row-keeps-the-expected-of-another",
+        "config/recipe_file.py",
+        'merge(base, {"expected": []} | settings)',
+        "merge(base, settings)",
+        "tests/config/test_bundled_recipes.py",
     ),
     Mutant(
         "warm-up-beyond-the-end",
@@ -684,6 +824,78 @@ MUTANTS = [
         "errors[:LAST_EPOCHS]",
         "tests/training/test_results.py",
     ),
+    Mutant(
+        "network-built-twice",
+        "training/trainer.py",
+        "setup.check_method(recipe, network,",
+        "setup.check_method(recipe, setup.make_network(recipe, self.train_data),",
+        BUILT_ONCE,
+    ),
+    Mutant(
+        "methods-built-twice",
+        "training/trainer.py",
+        "self.generator, warmup, methods)",
+        "self.generator, warmup)",
+        BUILT_ONCE,
+    ),
+    Mutant(
+        "average-not-tested",
+        "training/trainer.py",
+        "self.network if self.average is None else self.average.network",
+        "self.network",
+        "tests/training/test_trainer.py tests/training/test_optimizer.py",
+    ),
+    Mutant(
+        "error-stays-in-its-process",
+        "training/accelerator.py",
+        "if failed not in (None, accelerator.process_index):",
+        "if False:",
+        SHARED_ERRORS,
+    ),
+    Mutant(
+        "error-not-sent",
+        "training/accelerator.py",
+        "gather_object([None if failure is None else str(failure)])",
+        "gather_object([None])",
+        SHARED_ERRORS,
+    ),
+    Mutant(
+        "own-error-reported-elsewhere",
+        "training/accelerator.py",
+        "if failed not in (None, accelerator.process_index):",
+        "if failed is not None:",
+        SHARED_ERRORS,
+    ),
+    # Locks and pages.
+    Mutant(
+        "foreign-lock-removed",
+        "io/locks.py",
+        "if restore and self._content_before is not None:",
+        "if False:",
+        "tests/training/test_run_folder.py",
+    ),
+    Mutant(
+        "foreign-lock-left-changed",
+        "io/locks.py",
+        "self.path.write_bytes(self._content_before)",
+        "self.path.touch()",
+        "tests/training/test_run_folder.py",
+    ),
+    Mutant(
+        "foreign-lock-taken",
+        "io/locks.py",
+        "if content and not (content.isdigit() and len(content) < LONGEST):",
+        "if False:",
+        "tests/io/test_locks.py",
+    ),
+    Mutant(
+        "lock-by-a-link",
+        "io/locks.py",
+        "if self.path.is_symlink() or (",
+        "if (",
+        "tests/io/test_locks.py",
+    ),
+    Mutant("names-not-escaped", "reports/page.py", "autoescape=True", "autoescape=False", "tests/reports/test_page.py"),
 ]
 
 
