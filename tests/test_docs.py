@@ -43,7 +43,8 @@ def test_files_and_tests_named_in_documents_exist(document: Path) -> None:
     for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
         assert (ROOT / path).exists(), f"{document.name} names {path}"
         assert not name or f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path} has no {name}"
-    for path in re.findall(r"`((?:saliency|masks|methods|networks|data|training)/[\w/]+\.py)`", text):
+    packages = "|".join(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+    for path in re.findall(rf"`((?:{packages})/[\w/]+\.py)`", text):
         assert (ROOT / "src" / "saligraft" / path).exists(), f"{document.name} names {path}"
 
 
