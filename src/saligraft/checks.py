@@ -278,11 +278,6 @@ def saliency_values(value: Tensor, name: str = "saliency") -> None:
         raise ValueError(f"{name} must be >= 0, got {float(value.min()):.4g}")
 
 
-def usable_maps(saliency: Tensor) -> Tensor:
-    """True (B,) where a map is what saliency must be, finite and nowhere negative; others leave samples ungrafted."""
-    return (saliency.isfinite() & (saliency >= 0)).flatten(1).all(dim=1)
-
-
 def cells(name: str, value: Tensor, saliency: Tensor) -> None:
     """A bool mask of the map's shape, on its device."""
     if not isinstance(value, Tensor):

@@ -53,9 +53,26 @@ def graft(source: Tensor, destination: Tensor, mask: Tensor) -> Tensor:
 def overlay(source: Tensor, destination: Tensor, mask: Tensor) -> Tensor:
     """`graft` without validation."""
     shown = spread(mask, source.shape[2], source.shape[3])[:, None]
-    if mask.dtype == torch.bool:
-        return torch.where(shown, source, destination)
-    return blend(source, destination, shown)
+    return torch.where(shown, source, destination) if mask.dtype == torch.bool else blend(source, destination, shown)
+
+
+def graft_onto_partners(images: Tensor, partner: Tensor, shown: Tensor) -> Tensor:
+    """`graft` of images onto images[partner], without validation; written into the gathered partners where possible.
+
+    Args:
+        images: (B, C, H, W).
+        partner: (B,).
+        shown: (B, H, W) or (B, 1, 1), bool or in [0, 1]: where the source shows.
+    """
+    partners, shown = images[partner], shown[:, None]
+    is_bool = shown.dtype == torch.bool
+    # Gradients of the images, and a compiler that fuses both, need the result apart; half precision is blended wider.
+    apart = partners.requires_grad or torch.compiler.is_compiling()
+    if is_bool:
+        return torch.where(shown, images, partners, out=None if apart else partners)
+    if apart or images.dtype != shown.dtype:
+        return blend(images, partners, shown)
+    return torch.lerp(partners, images, shown, out=partners)
 
 
 def blend(source: Tensor, destination: Tensor, weight: Tensor) -> Tensor:
@@ -69,17 +86,18 @@ def spread(mask: Tensor, height: int, width: int) -> Tensor:
     rows, columns = mask.shape[1:]
     if rows == 1 and columns == 1:
         return mask
-    # A mask of pixels needs no gather; but asking for it in a compiled graph would compile another for that grid.
-    compiling = torch.compiler.is_compiling()
-    if compiling or rows != height:
-        mask = mask.index_select(1, torch.arange(height, device=mask.device) * rows // height)
-    if compiling or columns != width:
-        mask = mask.index_select(2, torch.arange(width, device=mask.device) * columns // width)
-    return mask
+    if not torch.compiler.is_compiling():  # a question about the grid would compile one more graph
+        if (rows, columns) == (height, width):
+            return mask
+        if height % rows == 0 and width % columns == 0:
+            cells = mask[:, :, None, :, None].expand(-1, -1, height // rows, -1, width // columns)
+            return cells.reshape(len(mask), height, width)
+    mask = mask.index_select(1, torch.arange(0, height * rows, rows, device=mask.device) // height)
+    return mask.index_select(2, torch.arange(0, width * columns, columns, device=mask.device) // width)
 
 
-def pixel_area(mask: Tensor, height: int, width: int) -> Tensor:
-    """The share of the image's pixels that show the source, (B,) in float32: the mean of the mask once spread.
+def pixel_area(mask: Tensor, height: int, width: int, shown: Tensor | None = None) -> Tensor:
+    """The share of the image's pixels that show the source, (B,) in float32 (float64 for such masks).
 
     Each cell counts by its number of pixels, which need not be equal: at 33 pixels and 4 cells the first
     cell has 9 and the others 8.
@@ -88,13 +106,9 @@ def pixel_area(mask: Tensor, height: int, width: int) -> Tensor:
         mask: (B, h, w), bool or in [0, 1].
         height: H of the image.
         width: W of the image.
+        shown: The mask spread over the pixels, if known already.
     """
-    rows = _pixels_per_cell(mask.shape[1], height, mask.device)
-    columns = _pixels_per_cell(mask.shape[2], width, mask.device)
-    pixels = (checks.at_least_float32(mask) * rows[:, None] * columns).sum(dim=(1, 2))
-    return pixels / (height * width)
-
-
-def _pixels_per_cell(cells: int, pixels: int, device: torch.device) -> Tensor:
-    edge = (torch.arange(cells + 1, device=device) * pixels + cells - 1) // cells  # cell k starts at ⌈k·H/h⌉
-    return edge[1:] - edge[:-1]
+    equal_cells = not torch.compiler.is_compiling() and height % mask.shape[1] == 0 and width % mask.shape[2] == 0
+    if not equal_cells:
+        mask = spread(mask, height, width) if shown is None else shown
+    return mask.mean(dim=(1, 2), dtype=torch.float64 if mask.dtype == torch.float64 else torch.float32)

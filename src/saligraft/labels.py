@@ -8,6 +8,7 @@ from torch import Tensor
 
 from saligraft import checks
 from saligraft.grafting import pixel_area
+from saligraft.maps import scale_maps
 
 
 def importance(saliency: Tensor, visible: Tensor, norm: float = 2.0) -> Tensor:
@@ -28,7 +29,8 @@ def importance(saliency: Tensor, visible: Tensor, norm: float = 2.0) -> Tensor:
     """
     _check_maps(saliency, visible, "visible")
     checks.norm(norm)
-    return _importance(saliency, visible, norm)
+    maps = scale_maps(saliency)
+    return torch.where(maps.peak.flatten() == 0, 0.0, _visible_norm(maps.unit(norm), visible, norm))
 
 
 def calibrated_weight(
@@ -63,38 +65,36 @@ def calibrated_weight(
     _check_maps(source_saliency, mask, "mask")
     _check_maps(destination_saliency, mask, "mask")
     checks.norm(norm)
-    return label_weight(source_saliency, destination_saliency, mask, norm, image_size or (mask.shape[1], mask.shape[2]))
+    source, destination = scale_maps(source_saliency), scale_maps(destination_saliency)
+    mask = torch.where(source.usable & destination.usable, mask, mask.new_zeros(()))
+    return label_weight(
+        source.unit(norm), destination.unit(norm), mask, norm, pixel_area(mask, *(image_size or mask.shape[1:]))
+    )
 
 
-def label_weight(
-    source_saliency: Tensor, destination_saliency: Tensor, mask: Tensor, norm: float, image_size: tuple[int, int]
-) -> Tensor:
-    """`calibrated_weight` without validation."""
-    visible = mask.to(checks.at_least_float32(source_saliency).dtype)
-    source = _importance(source_saliency, visible, norm)  # I(S_i, M_i)
-    destination = _importance(destination_saliency, 1 - visible, norm)  # I(S_j, 1 − M_i)
-    total = source + destination
-    empty = _all_zero(source_saliency) | _all_zero(destination_saliency) | (total == 0)
-    weight = torch.where(empty, pixel_area(mask, *image_size), source / torch.where(empty, 1.0, total))
-    usable = checks.usable_maps(source_saliency) & checks.usable_maps(destination_saliency)
-    return torch.where(usable, weight, 0.0)
+def label_weight(source: Tensor, destination: Tensor, mask: Tensor, norm: float, area: Tensor) -> Tensor:
+    """λ of Eq. 5 without validation, for maps divided by their norm, and M = 0 where one of them is not usable.
+
+    Args:
+        source: S_i / ‖S_i‖, (B, h, w); NaN throughout where the map is all zero.
+        destination: S_j / ‖S_j‖, likewise.
+        mask: M, (B, h, w), bool or in [0, 1].
+        norm: The order of the norm.
+        area: (B,), the weight where the saliency cannot tell.
+
+    Returns:
+        (B,) in [0, 1].
+    """
+    shown = _visible_norm(source, mask, norm)  # I(S_i, M_i)
+    kept = _visible_norm(destination, ~mask if mask.dtype == torch.bool else 1 - mask, norm)  # I(S_j, 1 − M_i)
+    weight = shown / (shown + kept)
+    # NaN: 0/0, an all-zero map, or one that is not usable, whose empty mask has no area.
+    return torch.where(weight.isnan(), area, weight)
 
 
-def _importance(saliency: Tensor, visible: Tensor, norm: float) -> Tensor:
-    saliency = checks.at_least_float32(saliency)
-    peak = saliency.abs().amax(dim=(1, 2), keepdim=True)
-    saliency = saliency / torch.where(peak == 0, 1.0, peak)  # so that no square over- or underflows
-    total = _norm(saliency, norm)
-    return _norm(saliency * visible, norm) / torch.where(total == 0, 1.0, total)
-
-
-def _norm(values: Tensor, norm: float) -> Tensor:
-    length: Tensor = torch.linalg.vector_norm(values, ord=norm, dim=(1, 2))
+def _visible_norm(unit: Tensor, visible: Tensor, norm: float) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(unit * visible, ord=norm, dim=(1, 2))
     return length
-
-
-def _all_zero(saliency: Tensor) -> Tensor:
-    return (saliency == 0).flatten(1).all(dim=1)
 
 
 def _check_maps(saliency: Tensor, mask: Tensor, name: str) -> None:

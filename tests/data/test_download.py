@@ -229,9 +229,9 @@ def test_a_full_disk_is_no_broken_connection(server: Server, path: Path, monkeyp
 def test_a_body_without_end_is_given_up_in_time(
     hostile: Callable[..., str], path: Path, monkeypatch: pytest.MonkeyPatch, pieces: Pieces, kept: int
 ) -> None:
-    monkeypatch.setattr(download_module, "MOST_SECONDS", 0.5)
+    monkeypatch.setattr(download_module, "MOST_SECONDS", 1.5)  # a busy machine sends the first bytes late
     start = time.monotonic()
-    with pytest.raises(ConnectionError, match=r"set.tar.gz cannot be fetched \(it takes longer than 0.5 s\)"):
+    with pytest.raises(ConnectionError, match=r"set.tar.gz cannot be fetched \(it takes longer than 1.5 s\)"):
         fetch(hostile(pieces), path, DIGEST)
     assert time.monotonic() - start < 5
     assert not path.exists()

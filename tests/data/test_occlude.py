@@ -73,7 +73,7 @@ def test_nothing_is_read_back_from_the_device() -> None:
     [
         (torch.ones(2, 8, 8), 1.5, r"share must be in \[0, 1\], got 1.5"),
         (torch.ones(3, 8, 8), 0.5, "saliency must"),
-        (torch.ones(2, 20, 20), 0.5, "saliency must not be finer than the image"),
+        (torch.ones(2, 20, 20), 0.5, "mask must not be finer than the image"),
     ],
 )
 def test_bad_input_is_named(saliency: Tensor, share: float, words: str) -> None:

@@ -8,8 +8,11 @@ from saligraft import feature_saliency
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-def test_is_the_sum_of_absolute_channels(dtype: torch.dtype, generator: torch.Generator) -> None:
-    features = torch.randn(3, 5, 4, 6, generator=generator).to(dtype)
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_is_the_sum_of_absolute_channels(
+    dtype: torch.dtype, memory_format: torch.memory_format, generator: torch.Generator
+) -> None:
+    features = torch.randn(3, 5, 4, 6, generator=generator).to(dtype, memory_format=memory_format)
     expected = np.abs(features.double().numpy()).sum(axis=1)
     saliency = feature_saliency(features)
     assert saliency.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)

@@ -206,3 +206,41 @@ def test_the_image_itself_is_no_map():
     model = nn.Sequential(nn.Dropout(0.1), nn.Identity(), nn.Flatten(), nn.Linear(192, 4))
     with pytest.raises(ValueError, match="none was found for 8x8 images"):
         SaliencyCapture(model)(torch.randn(2, 3, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("layers", "nonnegative"),
+    [
+        ([nn.Conv2d(3, 4, 3), nn.ReLU()], True),
+        ([nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True)], True),
+        ([nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())], True),
+        ([nn.Conv2d(3, 4, 3), nn.ReLU(), nn.BatchNorm2d(4)], False),
+        ([nn.Conv2d(3, 4, 3), nn.SiLU()], False),
+        ([nn.ReLU(), nn.Conv2d(3, 4, 3)], False),
+    ],
+)
+def test_a_map_from_a_relu_needs_no_absolute_values(layers: list[nn.Module], nonnegative: bool) -> None:
+    """Otherwise negative features would be subtracted from the map."""
+    network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    capture = SaliencyCapture(network)
+    images = torch.randn(2, 3, 8, 8)
+    _, saliency = capture(images)
+    assert capture.site.nonnegative is nonnegative
+    features = network[: len(layers)](images)
+    torch.testing.assert_close(saliency, features.abs().sum(dim=1))
+
+
+def test_a_relu_whose_output_is_changed_in_place_is_none() -> None:
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution, self.head = nn.Conv2d(3, 4, 3), nn.Linear(4, 2)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            features = torch.relu(self.convolution(images))
+            features -= 1
+            return self.head(nn.functional.adaptive_avg_pool2d(features, 1).flatten(1))
+
+    capture = SaliencyCapture(Shifted(), layer="convolution")
+    capture(torch.randn(2, 3, 8, 8))
+    assert not capture.site.nonnegative

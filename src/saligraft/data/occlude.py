@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from saligraft import checks
-from saligraft.grafting import spread
+from saligraft.grafting import graft
 
 GRID = 8  # cells a side: the paper's 12.5 % and 25 % are then 8 and 16 cells
 
@@ -27,15 +27,11 @@ def occlude(images: Tensor, saliency: Tensor, share: float, fill: float | Tensor
     checks.images(images)
     checks.saliency(saliency, batch=len(images))
     checks.same_device("saliency", saliency, images)
-    height, width = images.shape[2:]
-    if saliency.shape[1] > height or saliency.shape[2] > width:
-        shape = checks.shape_of(saliency)
-        raise ValueError(f"saliency must not be finer than the image ({height}, {width}), got {shape}")
     count = hidden_cells(share, saliency.shape[1] * saliency.shape[2])
     order = saliency.flatten(1).argsort(dim=1, descending=True, stable=True)
     hidden = torch.zeros_like(order, dtype=torch.bool).scatter(1, order[:, :count], True).view(saliency.shape)
-    pixels = spread(hidden, height, width)[:, None]
-    return torch.where(pixels, torch.as_tensor(fill, dtype=images.dtype, device=images.device), images)
+    filled = torch.as_tensor(fill, dtype=images.dtype, device=images.device).expand_as(images)
+    return graft(filled, images, hidden)
 
 
 def hidden_cells(share: float, cells: int = GRID**2) -> int:

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from saligraft import checks
+from saligraft.maps import scale_maps
 from saligraft.masks.salient import Normalize, check_selection, select_salient
 
 # Beyond these the selection no longer changes for maps of unit l2 norm: one cell, or those above the plain mean.
@@ -39,8 +40,10 @@ def matched_temperature(
     checks.whole_number("k", k, least=1)
     checks.probability("sampling", sampling)
 
+    maps = scale_maps(saliency)
+
     def expected(temperature: float) -> float:
-        regions = select_salient(saliency, temperature, threshold, normalize)
+        regions = select_salient(maps, temperature, threshold, normalize) & maps.usable
         return sampling * float(regions.sum(dim=(1, 2)).float().mean())
 
     low, high = COLDEST, HOTTEST

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from saligraft import checks
+from saligraft.maps import usable_maps
 
 
 def peak_box(saliency: Tensor, ratio: Tensor, height: int, width: int) -> Tensor:
@@ -39,4 +40,4 @@ def peak_box(saliency: Tensor, ratio: Tensor, height: int, width: int) -> Tensor
     size = torch.stack((side * height, side * width), dim=1).long()
     start = centre - size // 2
     box = torch.cat((start.clamp(min=0), torch.minimum(start + size, limit)), dim=1)
-    return torch.where(checks.usable_maps(saliency)[:, None], box, 0)
+    return torch.where(usable_maps(saliency)[:, None], box, 0)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from saligraft import checks
+from saligraft.maps import ScaledMaps, scale_maps
 
 Normalize = Literal["l2", "max", "sum", "minmax", "none"]
 NORMALIZATIONS: tuple[str, ...] = get_args(Normalize)
@@ -36,7 +37,8 @@ def salient_regions(
     """
     checks.saliency(saliency)
     check_selection(temperature, threshold, normalize)
-    return select_salient(saliency, temperature, threshold, normalize)
+    maps = scale_maps(saliency)
+    return select_salient(maps, temperature, threshold, normalize) & maps.usable
 
 
 def check_selection(temperature: float, threshold: float, normalize: str) -> None:
@@ -46,50 +48,29 @@ def check_selection(temperature: float, threshold: float, normalize: str) -> Non
     checks.one_of("normalize", normalize, NORMALIZATIONS)
 
 
-def select_salient(saliency: Tensor, temperature: float, threshold: float, normalize: Normalize) -> Tensor:
-    """`salient_regions` without validation.
+def select_salient(maps: ScaledMaps, temperature: float, threshold: float, normalize: Normalize) -> Tensor:
+    """`salient_regions` without validation; what it selects of maps that are not usable means nothing.
 
-    The mean share σ_mean is 1/(hw), so S' > t σ_mean is compared in log space as S/T - log mean exp(S/T) > log t.
+    The mean share σ_mean is 1/(hw), so S' > t σ_mean is compared in log space as S/T > log mean exp(S/T) + log t.
     """
-    usable = checks.usable_maps(saliency)[:, None, None]
     if threshold == 0:
-        return usable.expand(saliency.shape)
-    below_peak = _below_peak(normalized(saliency, normalize))
-    scaled = below_peak / max(temperature, torch.finfo(below_peak.dtype).tiny)
-    # log(S' / σ_mean) = S/T - log mean exp(S/T), by functions that stay exact where all shares are nearly equal.
-    log_share = scaled - scaled.expm1().mean(dim=(1, 2), keepdim=True).log1p()
-    return (log_share > math.log(threshold)) & usable
+        return torch.ones_like(maps.values, dtype=torch.bool)
+    precision = torch.finfo(maps.values.dtype)
+    # Resizing a flat map leaves differences of some ulps, which must not count as saliency.
+    flat = maps.lowest >= maps.peak * (1 - 8 * precision.eps)
+    below_peak = (_below_peak(maps, normalize) / max(temperature, precision.tiny)).masked_fill(flat, 0.0)
+    # By functions that stay exact where all shares are nearly equal.
+    mean_share = below_peak.expm1().mean(dim=(1, 2), keepdim=True).log1p()
+    return below_peak > (mean_share if threshold == 1 else mean_share + math.log(threshold))
 
 
-def normalized(saliency: Tensor, normalize: Normalize) -> Tensor:
-    """Bring each map (B, h, w) to a common scale before the softmax, float32 or wider; an all-zero map stays zero.
-
-    Args:
-        saliency: (B, h, w).
-        normalize: As in `salient_regions`.
-    """
-    saliency = checks.at_least_float32(saliency)
+def _below_peak(maps: ScaledMaps, normalize: Normalize) -> Tensor:
+    """Each normalised map less its peak, (B, h, w)."""
     if normalize == "none":
-        return saliency
-    if normalize == "minmax":
-        saliency = saliency - saliency.amin(dim=(1, 2), keepdim=True)
-    saliency = _divided(saliency, saliency.abs().amax(dim=(1, 2), keepdim=True))  # first, so that no square overflows
+        return (maps.values - 1) * maps.peak
+    below = maps.values - 1
     if normalize == "l2":
-        return _divided(saliency, torch.linalg.vector_norm(saliency, dim=(1, 2), keepdim=True))
+        return below / maps.norm
     if normalize == "sum":
-        return _divided(saliency, saliency.sum(dim=(1, 2), keepdim=True))
-    return saliency
-
-
-def _below_peak(level: Tensor) -> Tensor:
-    """Each map less its peak; 0 throughout where the map is flat.
-
-    Resizing a flat map leaves differences of some ulps, which must not pass for saliency.
-    """
-    peak, lowest = level.amax(dim=(1, 2), keepdim=True), level.amin(dim=(1, 2), keepdim=True)
-    flat = peak - lowest <= 8 * torch.finfo(level.dtype).eps * peak.abs()
-    return torch.where(flat, 0.0, level - peak)
-
-
-def _divided(saliency: Tensor, scale: Tensor) -> Tensor:
-    return saliency / torch.where(scale == 0, 1.0, scale)
+        return below / maps.values.sum(dim=(1, 2), keepdim=True)
+    return below if normalize == "max" else below / (1 - maps.lowest / maps.peak)  # "minmax"

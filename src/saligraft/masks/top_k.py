@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from saligraft import checks
+from saligraft.maps import usable_maps
 
 
 def top_k_regions(saliency: Tensor, k: int) -> Tensor:
@@ -31,4 +32,4 @@ def top_k_regions(saliency: Tensor, k: int) -> Tensor:
     flat = saliency.flatten(1)
     best = flat.topk(k, dim=1).indices
     mask = torch.zeros_like(flat, dtype=torch.bool).scatter(1, best, True)
-    return mask.view(saliency.shape) & checks.usable_maps(saliency)[:, None, None]
+    return mask.view(saliency.shape) & usable_maps(saliency)[:, None, None]

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from saligraft import checks
 from saligraft.batch import MixedBatch
-from saligraft.grafting import overlay, pixel_area
+from saligraft.grafting import graft_onto_partners, pixel_area, spread
+from saligraft.maps import usable_maps
 from saligraft.masks.top_k import top_k_regions
 from saligraft.methods.base import BatchMixer, check_batch
 from saligraft.saliency.rescale import resize_saliency
@@ -37,10 +38,12 @@ def attentive_cutmix(images: Tensor, labels: Tensor, saliency: Tensor, *, partne
     """
     check_batch(images, labels, partner)
     checks.saliency(saliency, batch=len(images), like=images)
-    usable = checks.usable_maps(saliency)
+    usable = usable_maps(saliency)
     mask = top_k_regions(saliency, k) & usable[partner][:, None, None]
-    mixed = overlay(images, images[partner], mask)
-    return MixedBatch(mixed, labels, labels[partner], pixel_area(mask, *images.shape[2:]), mask, partner)
+    height, width = images.shape[2:]
+    shown = spread(mask, height, width)
+    mixed = graft_onto_partners(images, partner, shown)
+    return MixedBatch(mixed, labels, labels[partner], pixel_area(mask, height, width, shown), mask, partner)
 
 
 @dataclass(frozen=True, kw_only=True)

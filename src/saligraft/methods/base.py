@@ -185,7 +185,7 @@ def check_batch(images: Tensor, labels: Tensor, partner: Tensor | None = None) -
         checks.per_sample("partner", partner, images)
         if partner.dtype != torch.int64:
             raise TypeError(f"partner must hold indices as torch.int64, got {partner.dtype}")
-        if checks.may_look(partner) and not bool(((partner >= 0) & (partner < len(images))).all()):
-            raise ValueError(
-                f"partner must lie in [0, {len(images)}), got {int(partner.min())} to {int(partner.max())}"
-            )
+        if checks.may_look(partner):
+            low, high = map(int, partner.aminmax())
+            if low < 0 or high >= len(images):
+                raise ValueError(f"partner must lie in [0, {len(images)}), got {low} to {high}")

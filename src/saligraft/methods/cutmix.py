@@ -11,7 +11,7 @@ from torch import Tensor
 
 from saligraft import checks, draws
 from saligraft.batch import MixedBatch
-from saligraft.grafting import overlay, pixel_area
+from saligraft.grafting import graft_onto_partners, pixel_area
 from saligraft.masks.rectangle import rectangle_mask
 from saligraft.methods.base import BatchMixer, check_batch
 
@@ -38,7 +38,7 @@ def cutmix(images: Tensor, labels: Tensor, *, partner: Tensor, box: Tensor) -> M
     checks.per_sample("box", box, images, "(B, 4)")
     height, width = images.shape[2:]
     mask = rectangle_mask(box, height, width)
-    mixed = overlay(images, images[partner], mask)
+    mixed = graft_onto_partners(images, partner, mask)
     return MixedBatch(mixed, labels, labels[partner], pixel_area(mask, height, width), mask, partner)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from saligraft import checks, draws
 from saligraft.batch import MixedBatch
-from saligraft.grafting import overlay
+from saligraft.grafting import graft_onto_partners
 from saligraft.methods.base import BatchMixer, check_batch
 
 
@@ -35,7 +35,7 @@ def mixup(images: Tensor, labels: Tensor, *, partner: Tensor, source_weight: Ten
     checks.per_sample("source_weight", source_weight, images)
     checks.mask_values(source_weight, "source_weight")
     mask = source_weight[:, None, None]
-    mixed = overlay(images, images[partner], mask)
+    mixed = graft_onto_partners(images, partner, mask)
     return MixedBatch(mixed, labels, labels[partner], source_weight, mask, partner)
 
 

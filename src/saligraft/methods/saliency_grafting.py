@@ -14,8 +14,9 @@ from torch import Tensor
 
 from saligraft import checks, draws
 from saligraft.batch import MixedBatch
-from saligraft.grafting import overlay, pixel_area
+from saligraft.grafting import graft_onto_partners, pixel_area, spread
 from saligraft.labels import label_weight
+from saligraft.maps import scale_maps
 from saligraft.masks.salient import Normalize, check_selection, select_salient
 from saligraft.masks.top_k import top_k_regions
 from saligraft.methods.base import BatchMixer, check_batch
@@ -73,17 +74,16 @@ def graft_salient_regions(
     checks.norm(norm)
     if select is None:
         check_selection(temperature, threshold, normalize)
-        salient = select_salient(saliency, temperature, threshold, normalize)  # S''  (Eq. 3-4)
-    else:
-        salient = select(saliency)
-    usable = checks.usable_maps(saliency)
-    mask = chosen & salient & (usable & usable[partner])[:, None, None]  # M = P ⊙ S''
-    mixed = overlay(images, images[partner], mask)  # φ = M ⊙ x_i + (1 − M) ⊙ x_j  (Table 1)
-    size = (images.shape[2], images.shape[3])
-    if label_mixing == "area":
-        weight = pixel_area(mask, *size)
-    else:
-        weight = label_weight(saliency, saliency[partner], mask, norm, size)  # λ(S_i, S_j, M)  (Eq. 5)
+    maps = scale_maps(saliency)  # once, for mask and label
+    salient = select_salient(maps, temperature, threshold, normalize) if select is None else select(saliency)  # S''
+    mask = chosen & salient & (maps.usable & maps.usable[partner])  # M = P ⊙ S''  (Eq. 3-4)
+    height, width = images.shape[2:]
+    shown = spread(mask, height, width)
+    mixed = graft_onto_partners(images, partner, shown)  # φ = M ⊙ x_i + (1 − M) ⊙ x_j  (Table 1)
+    weight = pixel_area(mask, height, width, shown)
+    if label_mixing == "saliency":
+        unit = maps.unit(norm)
+        weight = label_weight(unit, unit[partner], mask, norm, area=weight)  # λ(S_i, S_j, M)  (Eq. 5)
     return MixedBatch(mixed, labels, labels[partner], weight.float(), mask, partner)
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from saligraft import checks
 from saligraft.hooks import exclusive_use, first_tensor, hooked, layer_name, refuse_compiled, unwrapped
-from saligraft.saliency.feature_map import feature_saliency
+from saligraft.saliency.feature_map import sum_channels
 from saligraft.saliency.find_layer import Site, find_map
 from saligraft.saliency.token_maps import channels_first, image_shape
 
@@ -157,7 +157,7 @@ def _record(site: Site) -> _Recorder:
         if features.shape[2] * features.shape[3] < 2:
             misfits.append(tuple(features.shape))
             return
-        saliency = feature_saliency(features)
+        saliency = sum_channels(features, nonnegative=site.nonnegative)
         maps.append(saliency.flatten(1) if tokens else saliency)
 
     return _Recorder(hook, maps, misfits, thread)

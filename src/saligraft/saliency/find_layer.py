@@ -82,6 +82,7 @@ class Site(NamedTuple):
         layout: the order of its axes.
         activation: a functional activation that follows and is to be applied.
         seen: the image and the map's cells in the pass that found it.
+        nonnegative: whether the map comes from a ReLU, so that |A| = A.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Site(NamedTuple):
     layout: Layout
     activation: Activation | None = None
     seen: tuple[ImageShape, Grid] | None = None
+    nonnegative: bool = False
 
     def __str__(self) -> str:
         then = f", then {self.activation.name}" if self.activation else ""
@@ -132,7 +134,7 @@ def find_map(network: nn.Module, images: Tensor, layer: str | None = None) -> tu
             f"model must keep its tokens as a grid up to pooling, but after the {site} it works on tokens of shape "
             f"{search.stray_tokens}, as when patches are dropped: switch that off, or name a layer by layer="
         )
-    return output, site._replace(seen=(image, search.reading.grid))
+    return output, site._replace(seen=(image, search.reading.grid), nonnegative=search.map_is_rectified())
 
 
 class _MapSearch(TorchFunctionMode):
@@ -149,6 +151,7 @@ class _MapSearch(TorchFunctionMode):
         self._tensor: Tensor | None = None
         self._version = 0
         self._rejected: Tensor | None = images  # never accepted as the map
+        self._rectified: tuple[Tensor | None, int] = (None, 0)  # what a ReLU returned last, and its version
         self._grids: dict[Grid, None] = {}  # in order of appearance, without repeats
         self._weights_seen = self._strict = False
         self._thread = threading.get_ident()
@@ -176,6 +179,10 @@ class _MapSearch(TorchFunctionMode):
             return site.activation is not None, site.side == "input", site.name.count(".")
 
         return min(reversed(self._sites), key=rank, default=None)
+
+    def map_is_rectified(self) -> bool:
+        """Whether the map is what a ReLU returned, unchanged since."""
+        return self._tensor is not None and self._rectified[0] is self._tensor and self._rectified[1] == self._version
 
     def _received(self, name: str, _: nn.Module, arguments: tuple[Any, ...]) -> None:
         tensor = first_tensor(arguments)
@@ -242,6 +249,8 @@ class _MapSearch(TorchFunctionMode):
         name, positional = ACTIVATIONS.get(func, ("", 0))
         activates_map = name and args and self._layer is None and self._holds(args[0])
         result = func(*args, **(kwargs or {}))
+        if name in ("relu", "relu6"):
+            self._rectified = (result, _version(result))
         # Wherever the map was had before, the activation must follow.
         sites = [site for site in self._sites if site.activation is None] if activates_map else []
         if sites and self.reading is not None:

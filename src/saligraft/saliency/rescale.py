@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from saligraft import checks
@@ -12,8 +13,7 @@ from saligraft import checks
 def resize_saliency(saliency: Tensor, grid: int) -> Tensor:
     """Resize maps to a square grid: average pooling where an axis shrinks, bilinear interpolation where it grows.
 
-    The result equals `adaptive_avg_pool2d` or `interpolate(mode="bilinear")`. It is computed as two small matrix
-    products instead, because those ops would compile one graph per grid.
+    Pooling as by `adaptive_avg_pool2d`, interpolation as by `interpolate(mode="bilinear")`.
 
     Args:
         saliency: (B, h, w).
@@ -30,9 +30,18 @@ def resize_saliency(saliency: Tensor, grid: int) -> Tensor:
     checks.whole_number("grid", grid, least=1)
     saliency = checks.at_least_float32(saliency)
     height, width = saliency.shape[1:]
-    rows = _resampling(height, grid, saliency)
-    columns = _resampling(width, grid, saliency)
-    return torch.einsum("gh,bhw,kw->bgk", rows, saliency, columns)
+    # Matrix products in a compiled graph, since pooling would compile one graph per grid, and on MPS, where adaptive
+    # pooling takes only grids that divide the map.
+    if torch.compiler.is_compiling() or saliency.device.type == "mps":
+        rows = _resampling(height, grid, saliency)
+        columns = _resampling(width, grid, saliency)
+        return torch.einsum("gh,bhw,kw->bgk", rows, saliency, columns)
+    pooled = (min(height, grid), min(width, grid))
+    if pooled != (height, width):
+        saliency = F.adaptive_avg_pool2d(saliency, pooled)
+    if pooled != (grid, grid):
+        saliency = F.interpolate(saliency[:, None], (grid, grid), mode="bilinear", align_corners=False)[:, 0]
+    return saliency
 
 
 def _resampling(size: int, grid: int, like: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from saligraft import checks
 from saligraft.hooks import Mode, unwrapped, without_trace
+from saligraft.maps import usable_maps
 from saligraft.saliency.base import NetworkSource, SaliencySource
 from saligraft.saliency.bottom_up import FineGrained, SpectralResidual
 from saligraft.saliency.capture import SaliencyCapture
@@ -96,7 +97,7 @@ class OwnFunction(SaliencySource):
         saliency = self.function(images)
         checks.saliency(saliency, batch=len(images), name="saliency of the given function")
         checks.same_device("saliency of the given function", saliency, images)
-        if not self._warned and checks.may_look(saliency) and not bool(checks.usable_maps(saliency).any()):
+        if not self._warned and checks.may_look(saliency) and not bool(usable_maps(saliency).any()):
             self._warned = True
             warnings.warn(
                 "the given saliency function returned no map that is finite and >= 0: nothing is mixed", stacklevel=2

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from saligraft import checks
-from saligraft.masks.salient import normalized
+from saligraft.maps import scale_maps
 from saligraft.saliency.rescale import resize_saliency
 
 # The authors divide beta by the blocks a side and by this, so that one beta serves every block count.
@@ -77,8 +77,9 @@ def block_shares(saliency: Tensor, grid: int) -> Tensor:
         (B, g, g).
     """
     blocks = resize_saliency(saliency.detach(), grid)
-    blocks = torch.where(checks.usable_maps(blocks)[:, None, None], blocks, 0.0)
-    return normalized(blocks, "sum")
+    maps = scale_maps(blocks)
+    shares = maps.values / maps.values.sum(dim=(1, 2), keepdim=True)
+    return torch.where(maps.usable & (maps.peak > 0), shares, 0.0)
 
 
 def mask_energy(images: Tensor, shares: Tensor, partner: Tensor, ratio: Tensor, terms: EnergyTerms) -> MaskEnergy:

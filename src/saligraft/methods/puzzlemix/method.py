@@ -15,6 +15,7 @@ from torch import Tensor
 from saligraft import checks, draws
 from saligraft.batch import MixedBatch
 from saligraft.grafting import graft, pixel_area, spread
+from saligraft.maps import usable_maps
 from saligraft.methods.base import BatchMixer, check_batch
 from saligraft.methods.puzzlemix.energy import EnergyTerms, block_shares, mask_energy
 from saligraft.methods.puzzlemix.graph_cut import SOLVERS, Solver, optimal_levels
@@ -64,7 +65,7 @@ def puzzlemix(
     checks.saliency(saliency, batch=len(images), like=images)
     terms.check()
     _check_solvable(images, ratio)
-    finite = checks.usable_maps(saliency)
+    finite = usable_maps(saliency)
     usable = (finite & finite[partner])[:, None, None]
     energy = mask_energy(images, block_shares(saliency, grid), partner, ratio, terms)
     mask = optimal_levels(energy, solver) / (terms.levels - 1) * usable
