@@ -25,6 +25,7 @@ from saligraft.training import (
     SilentReporter,
     checkpoint,
     dump_recipe,
+    evaluate,
     load_recipe,
     make_recipe,
     run_folder,
@@ -571,6 +572,18 @@ def test_data_network_methods_and_step_are_built_once(
     count(setup, "training_step")
     quiet_train(recipe, tmp_path)
     assert calls == {"load": 2, "build_network": 1, "build": 1, "training_step": 1}
+
+
+def test_averaged_weights_are_tested_and_returned(tiny_table: dict[str, Any]) -> None:
+    trainer = trainer_of(with_method(tiny_table, "none", ema_decay=0.9))
+    result = trainer.fit()
+    weights, trained = result.network.state_dict(), trainer.network.state_dict()
+    assert trainer.average is not None
+    assert all(torch.equal(weights[name], value) for name, value in trainer.average.network.state_dict().items())
+    assert not torch.equal(weights["stem.weight"], trained["stem.weight"])
+    batches = setup.labelled_images(trainer.recipe, trainer.test_loader)
+    scores = evaluate(trainer.average.network, batches, trainer.accelerator)
+    assert (scores.test_loss, scores.top1_error) == (result.metrics[-1].test_loss, result.metrics[-1].top1_error)
 
 
 def test_label_smoothing_copies_and_warm_up_reach_the_step(tiny_table: dict[str, Any]) -> None:
