@@ -19,5 +19,11 @@ def test_best_last_ten_and_final_are_all_there() -> None:
     assert (summary["method"], summary["data"], summary["network"]) == ("none", "shapes", "wrn-10-2")
 
 
+def test_passes_are_named_where_they_are_not_the_method_s_own() -> None:
+    assert "passes" not in summarize(Recipe(), lines([1.0]), 1)
+    recipe = Recipe(method={"name": "saliency-grafting"}, training={"passes": "remembered"})
+    assert summarize(recipe, lines([1.0]), 1)["passes"] == "remembered"
+
+
 def test_a_short_run_averages_what_it_has() -> None:
     assert summarize(Recipe(), lines([40.0, 20.0]), 1)["top1_error"]["last10_mean"] == 30.0

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from saligraft.config.method_section import METHOD_NAMES, MethodSection
 from saligraft.data import Batch, InMemoryLoader
@@ -596,3 +597,34 @@ def test_label_smoothing_copies_and_warm_up_reach_the_step(tiny_table: dict[str,
     assert (step.copies, step.warmup_steps) == (3, 2)
     assert step.criterion.func is mixed_cross_entropy
     assert step.criterion.keywords == {"label_smoothing": 0.2}
+
+
+def test_passes_and_loss_weights_reach_the_step(tiny_table: dict[str, Any]) -> None:
+    remembering = trainer_of(with_method(tiny_table, "saliency-grafting", passes="remembered")).step
+    assert isinstance(remembering, GraftingStep)
+    assert (remembering.passes, remembering.memory.samples) == ("remembered", 40)
+    mixed = trainer_of(with_method(tiny_table, "saliency-grafting", originals=False)).step
+    assert (mixed.passes, mixed.source.mode, mixed.loss_weights) == ("mixed", "current", (1.0,))
+    both = trainer_of(with_method(tiny_table, "cutmix", originals=True, copies=2, loss_combination="sum")).step
+    assert isinstance(both, GraftingStep)
+    assert (both.passes, both.copies, both.loss_weights) == ("both", 2, (1.0, 1.0, 1.0))
+
+
+def test_maps_of_image_files_are_remembered_whatever_the_number_of_workers(
+    tiny_table: dict[str, Any], tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(8):
+            pixels = torch.randint(256, (20 + number, 30, 3), dtype=torch.uint8)
+            Image.fromarray(pixels.numpy()).save(tmp_path / name / f"{number}.png")
+    tables = []
+    for workers in (0, 2):
+        data = {"name": f"folder:{tmp_path}", "options": {"size": 16}, "workers": workers}
+        trainer = trainer_of(
+            with_method({**tiny_table, "data": data}, "saliency-grafting", passes="remembered", batch_size=4)
+        )
+        trainer.fit()
+        tables.append(trainer.step.memory.state_dict())
+    assert tables[0]["known"].all()
+    assert torch.equal(tables[0]["maps"], tables[1]["maps"])
