@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from saligraft import __version__
+from saligraft.cli.bench import bench
 from saligraft.cli.demo import demo
 from saligraft.cli.evaluate import evaluate
 from saligraft.cli.list import list_choices
@@ -68,6 +69,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "show": show,
     "train": train,
     "evaluate": evaluate,
+    "bench": bench,
     "list": list_choices,
 }
 
