@@ -35,6 +35,8 @@ class TrainingSection(RecipeSection):
     """First epochs without mixing, while saliency is not yet meaningful (paper §4.3); crop and flip stay."""
     copies: Annotated[int, Field(ge=1, le=100)] = 1
     """Independent mixed batches beside each original one; for methods that train on originals too."""
+    loss: Literal["cross-entropy", "softmax-bce"] = "cross-entropy"
+    """Cross-entropy, or binary cross-entropy of the softmax averaged over classes, as Verma and Kim et al. train."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of each label spread evenly over all classes."""
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -65,6 +67,8 @@ class TrainingSection(RecipeSection):
             raise ValueError(f"phases must have from_epoch 0 first and then ascending, got {starts}")
         if starts and starts[-1] >= self.epochs:
             raise ValueError(f"phases must begin before the last epoch ({self.epochs}), got from_epoch {starts[-1]}")
+        if self.loss == "softmax-bce" and self.label_smoothing:
+            raise ValueError(f"label_smoothing must be 0 for loss 'softmax-bce', got {self.label_smoothing}")
         for batch_size in self.batch_sizes:
             if batch_size % self.accumulate:
                 raise ValueError(f"batch_size must be a multiple of accumulate ({self.accumulate}), got {batch_size}")

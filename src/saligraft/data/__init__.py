@@ -126,7 +126,7 @@ def make_data_loader(
         pad: Padding of random crops; for images in memory, others are cropped as their data set says.
         flip: Whether to mirror half of the training images.
         workers: Reading processes; images in memory need none.
-        placement: device, rank, world_size of `Loader`.
+        placement: device, rank, world_size and keep_last of `Loader`.
 
     Example:
         >>> loader = make_data_loader(load("shapes", per_class=2), batch_size=4, train=True)
