@@ -60,7 +60,7 @@ def test_residual_branches_start_at_zero_and_the_head_near_it_where_asked(depth:
     assert float(network.fc.weight.detach().mean()) == pytest.approx(0, abs=0.001)
     x = torch.rand(1, network.layer1[1].conv1.in_channels, 4, 4)
     assert torch.equal(network.layer1[1](x), x)  # the branch adds nothing
-    with pytest.raises(ValueError, match="head_std must be a finite number >= 0, got -1.0"):
+    with pytest.raises(ValueError, match=r"head_std must be a finite number >= 0, got -1\.0"):
         ImageNetResNet(depth, 5, head_std=-1.0)
 
 

@@ -30,7 +30,7 @@ def cub(
     split: str = "train",
     root: str | Path | None = None,
     size: int | Sequence[int] = 224,
-    scale: tuple[float, float] = (0.08, 1.0),
+    scale: tuple[float, float] | None = None,
 ) -> ImageFiles:
     """Birds of 200 species (CUB-200-2011, also called cub200), with boxes.
 
@@ -41,7 +41,9 @@ def cub(
         split: "train" or "test".
         root: The folder CUB_200_2011 or its parent.
         size: Side, or (height, width), of a view.
-        scale: Least and largest share of the area that a training view shows.
+        scale: By default images are resized to a square, of 256 px for views of 224, and training views cut out at
+            random; tests show the entire image. Else the least and largest share of the area that a training view
+            shows, as on ImageNet.
     """
     one_of("split", split, ("train", "test"))
     root = data_root("cub", root)
