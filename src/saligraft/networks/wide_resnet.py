@@ -66,7 +66,7 @@ class WideResNet(PooledNetwork):
         num_classes: K.
         in_channels: C.
         dropout: probability, between the convolutions of a block.
-        drop_block: arguments of a `DropBlock` that ends every block of the last two stages; it adds no parameter.
+        drop_block: arguments of a `DropBlock` at the end of every block of the last two stages; None adds none.
         variant: "manifold-mixup" is the network in the code of Verma et al. (Manifold Mixup), which Kim et al.
             (PuzzleMix) train too: biases, the stride in a block's second convolution, projections of the input before
             its activation, torch's default initialisation, and a momentum of 0.9 in the last batch norm.
@@ -111,7 +111,7 @@ class WideResNet(PooledNetwork):
         self.add_head(num_features, num_classes)
         add_drop_blocks(self.stages, drop_block)
         if original:
-            initialize(self, "fan_in", zero_head_bias=True)  # as the authors' code does
+            initialize(self, "fan_in", zero_head_bias=True)  # as in the authors' code
 
     def forward_features(self, images: Tensor) -> Tensor:
         """(B, C, H, W) → the last spatial map, (B, 64k, ⌈H/4⌉, ⌈W/4⌉)."""
