@@ -162,7 +162,7 @@ class SavedRun:
         Args:
             data: By default all of the run's test images.
         """
-        self.network.eval()
+        self.network.train(False)
         loader = make_loader(self.recipe, self.data if data is None else data, self.accelerator, train=False)
         for batch in loader:
             yield batch._replace(images=in_memory_format(self.recipe, batch.images))
