@@ -738,8 +738,8 @@ MUTANTS = [
     Mutant(
         "pickle-may-import",
         "data/restricted_unpickler.py",
-        "        if stand_in is None:\n",
-        "        if stand_in is None:\n            return super().find_class(module_name, global_name)\n",
+        "        if substitute is None:\n",
+        "        if substitute is None:\n            return super().find_class(module_name, global_name)\n",
         "tests/data/test_restricted_unpickler.py",
     ),
     Mutant(
