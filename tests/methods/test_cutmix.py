@@ -11,7 +11,8 @@ def test_the_box_shows_the_source() -> None:
     images[0] = 1
     box = torch.tensor([[2, 3, 6, 9], [0, 0, 0, 0]])
     mixed = sg.cutmix(images, labels, partner=torch.tensor([1, 0]), box=box)
-    assert mixed.images[0].sum() == 4 * 6
+    assert mixed.images[0].sum() == mixed.images[0, 0, 2:6, 3:9].sum() == 4 * 6
+    assert torch.equal(mixed.mask[:1].float(), mixed.images[0])
     assert torch.equal(mixed.source_weight, torch.tensor([24 / 80, 0]))
     assert (mixed.images[1] == 1).all()  # nothing pasted: the destination as it is
 
@@ -39,7 +40,7 @@ def test_mean_area_is_that_of_clipped_boxes(generator: torch.Generator) -> None:
     side, expected = 32, []
     for step in range(400):
         length = int(side * ((step + 0.5) / 400) ** 0.5)
-        shown = [min(c - length // 2 + length, side) - max(c - length // 2, 0) for c in range(side)]
+        shown = [min(c + length // 2, side) - max(c - length // 2, 0) for c in range(side)]
         expected.append((sum(shown) / side / side) ** 2)
     images = torch.rand(4000, 1, side, side, generator=generator)
     mixed = sg.CutMix()(images, torch.zeros(4000, dtype=torch.long), generator=generator)

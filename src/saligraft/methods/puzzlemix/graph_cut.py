@@ -42,7 +42,7 @@ def optimal_levels(energy: MaskEnergy, solver: Solver = "auto") -> Tensor:
     """
     checks.one_of("solver", solver, get_args(Solver))
     cut = SOLVERS[("pymaxflow" if importlib.util.find_spec("maxflow") else "scipy") if solver == "auto" else solver]
-    problem = _whole_numbers(energy)
+    problem = _integer_costs(energy)
     batch, samples = len(problem[0]), max(1, _BITS_PER_GRAPH // problem[0][0].numel())
     parts = []
     for start in range(0, batch, samples):
@@ -52,7 +52,7 @@ def optimal_levels(energy: MaskEnergy, solver: Solver = "auto") -> Tensor:
     return levels.to(energy.unary.device)
 
 
-def _whole_numbers(energy: MaskEnergy) -> tuple[Tensor, Tensor, Tensor]:
+def _integer_costs(energy: MaskEnergy) -> tuple[Tensor, Tensor, Tensor]:
     """Integer costs (B, K, g, g) of setting each bit, i.e. of going one level up, and integer weights."""
     unary, down, across = (part.detach().cpu().double() for part in energy)
     top = unary.shape[1] - 1
@@ -74,8 +74,8 @@ def _whole_numbers(energy: MaskEnergy) -> tuple[Tensor, Tensor, Tensor]:
     degree[:, :, 1:] += across
     degree[:, :, :-1] += across
     level = torch.arange(top + 1)
-    taken_off = (level * (top - level)).diff()[:, None, None]
-    return rises.transpose(0, 1) - degree[:, None] * taken_off, down, across
+    correction = (level * (top - level)).diff()[:, None, None]
+    return rises.transpose(0, 1) - degree[:, None] * correction, down, across
 
 
 def _links(costs: Tensor, down: Tensor, across: Tensor) -> Links:
