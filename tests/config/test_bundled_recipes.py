@@ -95,7 +95,8 @@ def test_rows_load_and_differ_from_plain_training_in_the_method_alone(protocol: 
             for key in base[section]
             if base[section][key] != other[section][key]
         }
-        assert changed <= {"network.options", "training.warmup_epochs", "optimizer.weight_decay"}, row
+        clean_loss = {"training.originals", "training.loss_combination"} if "puzzlemix" in row else set()
+        assert changed <= {"network.options", "training.warmup_epochs", "optimizer.weight_decay"} | clean_loss, row
         assert (base["schedule"], base["seed"]) == (other["schedule"], other["seed"]), row
         regularizers = other["network"]["options"].keys() - base["network"]["options"].keys()
         assert regularizers <= {"dropout", "drop_block", "shake_drop"}, row
@@ -199,20 +200,42 @@ def test_methods_are_as_in_appendix_b(protocol: str) -> None:
                 assert method.grids == ((8,) if ablation else grids), row
             elif name in ("mixup", "cutmix", "saliencymix") and on_cifar_or_tiny:
                 assert (method.alpha, method.per) == (1.0, "batch"), row
-                assert method.probability == (1.0 if name == "mixup" else 0.5), row
+                assert method.probability == (1.0 if name == "mixup" or "every-batch" in row else 0.5), row
             elif name == "manifold-mixup" and on_cifar_or_tiny:  # of its authors, but 1 in Table 2
                 assert (method.alpha, method.per) == (1.0 if "pyramidnet" in protocol else 2.0, "batch"), row
             elif name == "puzzlemix" and on_cifar_or_tiny:
                 assert (method.beta, method.gamma, method.eta, method.transport_cost) == (1.2, 0.5, 0.2, 0.8), row
 
 
-@pytest.mark.parametrize("base", ["shapes-wrn-10-2", "cifar100-wrn-28-10", "cifar100-pyramidnet-200-240"])
-def test_the_ablation_takes_one_thing_away_at_a_time(base: str) -> None:
-    variants = ("stochastic-saliency", "stochastic-area", "deterministic-area")
-    full, area, fixed = (bundled(f"{base}-saliency-grafting-{variant}").method.build()[0] for variant in variants)
+@pytest.mark.parametrize(
+    ("base", "reading", "temperature", "k"),
+    [
+        ("shapes-wrn-10-2", "", 0.055, 6),
+        ("cifar100-wrn-28-10", "", 0.2, 12),  # the main table's run, and k matched to it
+        ("cifar100-pyramidnet-200-240", "", 0.2, 12),
+        ("cifar100-wrn-28-10", "-k6", 0.023, 6),  # k of Table 2, and T matched to it
+        ("cifar100-pyramidnet-200-240", "-k6", 0.023, 6),
+    ],
+)
+def test_the_ablation_takes_one_thing_away_at_a_time(base: str, reading: str, temperature: float, k: int) -> None:
+    names = [f"{base}-saliency-grafting-{row}{reading}" for row in
+             ("stochastic-saliency", "stochastic-area", "deterministic-area")]  # fmt: skip
+    full, area, fixed = (bundled(name).method.build()[0] for name in names)
     assert (full.selection, full.label_mixing, full.grids) == ("stochastic", "saliency", (8,))
+    assert full.temperature == temperature
     assert area == replace(full, label_mixing="area")
-    assert fixed == replace(area, selection="top-k", k=6)
+    assert replace(fixed, temperature=temperature) == replace(area, selection="top-k", k=k)  # top-k reads no T
+
+
+@pytest.mark.parametrize("name", ["tiny-imagenet-resnet-18-puzzlemix", "imagenet-resnet-50-fast-puzzlemix"])
+def test_puzzlemix_adds_the_loss_of_the_originals_where_its_authors_do(name: str) -> None:
+    recipe = bundled(name)
+    assert recipe.with_originals
+    assert recipe.loss_weights == (1.0, 1.0)
+
+
+def test_imagenets_fast_protocol_starts_as_its_authors_do() -> None:
+    assert bundled("imagenet-resnet-50-fast").network.options == {"zero_gamma": True, "head_std": 0.01}
 
 
 def on_small_files(name: str, roots: dict[str, Path], *, keep_network: bool = False) -> Recipe:
