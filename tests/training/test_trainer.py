@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 
 from saligraft.config.method_section import METHOD_NAMES, MethodSection
@@ -588,6 +589,37 @@ def test_averaged_weights_are_tested_and_returned(tiny_table: dict[str, Any]) ->
     batches = setup.labelled_images(trainer.recipe, trainer.test_loader)
     scores = evaluate(trainer.average.network, batches, trainer.accelerator)
     assert (scores.test_loss, scores.top1_error) == (result.metrics[-1].test_loss, result.metrics[-1].top1_error)
+
+
+def test_a_kept_last_batch_is_trained_on_and_counted(tiny_table: dict[str, Any]) -> None:
+    """20 images in batches of 8: the third batch of 4 takes part, in the steps, the loss and the images per second."""
+    data = {**tiny_table["data"], "options": {"size": 16, "per_class": 2}}
+    table = {**tiny_table, "data": data, "training": {"epochs": 1, "batch_size": 8}}
+    sizes: dict[bool, list[int]] = {}
+    for keep_last in (False, True):
+        trainer = trainer_of(make_recipe({**table, "data": {**data, "keep_last": keep_last}}))
+        sizes[keep_last] = [len(batch.labels) for batch in trainer.timeline.stage(0).loader]
+        trainer.run_epoch()
+        assert trainer.step.steps_taken == len(sizes[keep_last])
+        (timing,) = trainer.timing
+        assert timing.images_per_second * timing.seconds == pytest.approx(sum(sizes[keep_last]))
+    assert sizes == {False: [8, 8], True: [8, 8, 4]}
+
+
+def test_a_kept_last_batch_is_refused_with_accumulation(tiny_table: dict[str, Any]) -> None:
+    table = {**tiny_table, "data": {**tiny_table["data"], "keep_last": True}}
+    with pytest.raises(ValueError, match=r"data\.keep_last must be false where training\.accumulate is above 1, got 2"):
+        make_recipe({**table, "training": {"epochs": 1, "batch_size": 8, "accumulate": 2}})
+
+
+def test_the_loss_of_the_recipe_is_trained(tiny_table: dict[str, Any]) -> None:
+    """Binary cross-entropy of the softmax, averaged over classes, of the first plain batch, by torch's own."""
+    trainer = trainer_of(make_recipe({**tiny_table, "training": {**tiny_table["training"], "loss": "softmax-bce"}}))
+    batch = next(iter(trainer.timeline.stage(0).loader))
+    out = trainer.step(batch.images, batch.labels)
+    rows = F.one_hot(batch.labels, out.logits.shape[1]).float()
+    torch.testing.assert_close(out.loss, F.binary_cross_entropy(out.logits.softmax(dim=1), rows))
+    assert len(quiet_train(trainer.recipe).metrics) == trainer.recipe.training.epochs
 
 
 def test_label_smoothing_copies_and_warm_up_reach_the_step(tiny_table: dict[str, Any]) -> None:

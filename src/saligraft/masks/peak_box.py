@@ -10,9 +10,9 @@ from saligraft.maps import usable_maps
 def peak_box(saliency: Tensor, ratio: Tensor, height: int, width: int) -> Tensor:
     """Boxes centred at each map's peak, clipped at the border.
 
-    Sized as `draws.boxes` sizes CutMix's (the authors round each half down, so that their odd sides are one pixel
-    shorter). Of equal peaks the first counts, as for the authors; of a cell that covers several pixels the middle one.
-    A map that is not finite has no peak: its box is empty.
+    Sized as `draws.boxes` sizes CutMix's: both authors round half a side down, so an odd side loses one pixel. Of equal
+    peaks the first counts, as for the authors; of a cell that covers several pixels the middle one. A map that is not
+    finite has no peak: its box is empty.
 
     Args:
         saliency: (B, h, w).
@@ -35,9 +35,9 @@ def peak_box(saliency: Tensor, ratio: Tensor, height: int, width: int) -> Tensor
     side = checks.at_least_float32(ratio).sqrt()
     starts, ends = [], []
     for cell, cells, limit in ((peak // columns, rows, height), (peak % columns, columns, width)):
-        size = (side * limit).long()
-        start = (2 * cell + 1) * limit // (2 * cells) - size // 2
-        starts.append(start.clamp(min=0))
-        ends.append((start + size).clamp(max=limit))
+        half = (side * limit).long() // 2
+        centre = (2 * cell + 1) * limit // (2 * cells)
+        starts.append((centre - half).clamp(min=0))
+        ends.append((centre + half).clamp(max=limit))
     box = torch.stack(starts + ends, dim=1)
     return torch.where(usable_maps(saliency)[:, None], box, 0)
