@@ -4,7 +4,7 @@ from saligraft.batch import MixedBatch
 from saligraft.checks import set_validation
 from saligraft.grafting import graft
 from saligraft.labels import calibrated_weight, importance
-from saligraft.losses import mixed_binary_cross_entropy, mixed_cross_entropy
+from saligraft.losses import mixed_binary_cross_entropy, mixed_cross_entropy, mixed_softmax_binary_cross_entropy
 from saligraft.masks import matched_temperature, salient_regions, top_k_regions
 from saligraft.methods import (
     AttentiveCutMix,
@@ -30,6 +30,7 @@ from saligraft.methods import (
 from saligraft.saliency import (
     SALIENCY_SOURCES,
     SaliencyCapture,
+    SaliencyMemory,
     SaliencySource,
     feature_saliency,
     resize_saliency,
@@ -44,6 +45,7 @@ __all__ = [
     "SaliencyGrafting",
     "GraftingStep",
     "SaliencyCapture",
+    "SaliencyMemory",
     "feature_saliency",
     "resize_saliency",
     "salient_regions",
@@ -55,6 +57,7 @@ __all__ = [
     "graft_salient_regions",
     "mixed_cross_entropy",
     "mixed_binary_cross_entropy",
+    "mixed_softmax_binary_cross_entropy",
     "MixedBatch",
     "Mixup",
     "mixup",

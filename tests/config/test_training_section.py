@@ -36,6 +36,8 @@ def test_phases_can_be_written_and_read_again(tmp_path: Any) -> None:
         ({"precision": "int8"}, "'fp32', 'bf16' or 'fp16'"),
         ({"ema_decay": 1.0}, "less than 1"),
         ({"on_nonfinite": "ignore"}, "'stop' or 'skip'"),
+        ({"loss": "bce"}, "'cross-entropy' or 'softmax-bce'"),
+        ({"loss": "softmax-bce", "label_smoothing": 0.1}, "label_smoothing must be 0 for loss 'softmax-bce', got 0.1"),
         ({"accumulate": 3}, r"batch_size must be a multiple of accumulate \(3\), got 64"),
         ({"accumulate": 5, "phases": PHASES[:1]}, r"multiple of accumulate \(5\), got 1024"),
         ({"phases": PHASES[1:]}, r"from_epoch 0 first and then ascending, got \[15\]"),
@@ -49,7 +51,7 @@ def test_bad_settings_are_refused(table: dict[str, Any], message: str) -> None:
         TrainingSection(**table)
 
 
-def test_a_bad_phase_is_told_in_one_line() -> None:
+def test_an_error_in_a_phase_takes_one_line() -> None:
     with pytest.raises(
         ValueError, match=r"^recipe: training\.phases\.0\.size must be greater than or equal to 1, got 0$"
     ):

@@ -143,7 +143,7 @@ def test_the_header_is_a_line_of_json(folder: Path) -> None:
     assert header["format"] == "saligraft cache 2"
 
 
-def test_a_fault_of_the_source_is_told_and_leaves_nothing(folder: Path) -> None:
+def test_an_error_of_the_source_is_reported_and_leaves_nothing(folder: Path) -> None:
     def broken() -> Iterator[Tensor]:
         yield SAMPLES
         raise FileNotFoundError(errno.ENOENT, "no such picture", "7.png")
@@ -167,7 +167,7 @@ def test_blocks_must_agree_on_the_shape() -> None:
 def test_a_folder_that_cannot_be_made_means_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("SALIGRAFT_CACHE", str(tmp_path / "file" / "below"))
-    with pytest.warns(UserWarning, match="cannot be used .*held in memory"):
+    with pytest.warns(UserWarning, match="cannot be used .*kept in memory"):
         assert torch.equal(cached("set", "k", Source()), SAMPLES)
 
 

@@ -1,5 +1,6 @@
 """CUB-200-2011 on files of the official form: split, boxes, names, and every inconsistency."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,18 @@ def test_split_names_and_boxes_are_the_official_ones_clipped(root: Path) -> None
     assert test.files[0].endswith("/a.jpg")
 
 
+def test_views_show_most_of_the_bird_as_in_the_protocol_of_localisation(root: Path) -> None:
+    """7/8 of each side in training, all of it in tests; recipes of before, which name a scale, keep their views."""
+    train, test = load("cub", root=root, size=14), load("cub", root=root, split="test", size=14)
+    boxes = [train.sample(0, random.Random(seed))[1] for seed in range(20)]
+    assert {box[2] for box in boxes} <= {17, 18}
+    assert {box[3] for box in boxes} <= {34, 35, 36}
+    assert test.sample(0, None)[1] == (0, 0, 20, 40, 20, 40)
+    before = load("cub", root=root, size=14, scale=(0.08, 1.0))
+    assert len({before.sample(0, random.Random(seed))[1][2:4] for seed in range(20)}) > 10
+    assert load("cub", root=root, split="test", size=14, scale=(0.08, 1.0)).sample(0, None)[1][:4] != (0, 0, 20, 40)
+
+
 def test_grey_images_have_three_channels(root: Path) -> None:
     data = load("cub", root=root, size=16)
     image = data.take(torch.tensor([0])).images
@@ -67,7 +80,7 @@ def test_grey_images_have_three_channels(root: Path) -> None:
         ("image_class_labels.txt", "2 1", "2 2", r"must agree with images\.txt, got class 002\.Wren for 001.*/b\.jpg"),
         ("bounding_boxes.txt", "30.7", "nan", r"must hold numbers for 3, got 'nan -2\.0 15\.0 40\.0'"),
         ("bounding_boxes.txt", "30.7", "3O.7", r"must hold numbers for 3"),
-        ("bounding_boxes.txt", "30.7", "40.0", r"box of 002\.Wren/c\.jpg must meet its image \(20, 40\), got"),
+        ("bounding_boxes.txt", "30.7", "40.0", r"box of 002\.Wren/c\.jpg must overlap its image \(20, 40\), got"),
         ("bounding_boxes.txt", " 40.0\n", "\n", r"bounding_boxes\.txt, line 3, must hold a new key and 4 value"),
         ("images.txt", "c.jpg", "d.jpg", r"image file .*d\.jpg is missing"),
     ],

@@ -24,7 +24,7 @@ def orders(count: int, batch_size: int, world_size: int, train: bool, seed: int 
 
 @given(count=counts, batch_size=sizes, world_size=ranks, epoch=st.integers(0, 5))
 @settings(max_examples=100, deadline=None)
-def test_training_ranks_step_together_on_whole_batches_of_different_samples(
+def test_training_ranks_step_together_on_full_batches_of_different_samples(
     count: int, batch_size: int, world_size: int, epoch: int
 ) -> None:
     if count < world_size:
@@ -38,6 +38,23 @@ def test_training_ranks_step_together_on_whole_batches_of_different_samples(
     assert len(seen) == (count // joint * joint or count // world_size * world_size)
     batches = {order.batches for order in orders(count, batch_size, world_size, train=True)}
     assert batches == {max(1, count // joint)}
+
+
+@given(count=counts, batch_size=sizes, world_size=ranks)
+@settings(max_examples=100, deadline=None)
+def test_the_last_partial_batch_can_be_kept_after_the_same_full_ones(
+    count: int, batch_size: int, world_size: int
+) -> None:
+    count = max(count, world_size)
+    options = {"count": count, "batch_size": batch_size, "train": True, "world_size": world_size}
+    kept = [Order(rank=rank, keep_last=True, **options) for rank in range(world_size)]
+    shares = [order.epoch(2) for order in kept]
+    seen = torch.cat(shares)
+    assert len(seen.unique()) == len(seen) == count // world_size * world_size  # ranks stay in step
+    assert {order.batches for order in kept} == {-(-(count // world_size) // batch_size)}
+    for rank, share in enumerate(shares):
+        dropped = Order(rank=rank, **options).epoch(2)
+        assert torch.equal(share[: len(dropped)], dropped)
 
 
 @given(count=st.integers(0, 60), batch_size=sizes, world_size=ranks)
@@ -80,7 +97,7 @@ def test_torchs_random_state_is_left_alone() -> None:
         ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
         ({"world_size": 0}, "world_size must be >= 1, got 0"),
         ({"rank": 1}, r"rank must lie in \[0, 1\), got 1"),
-        ({"rank": 0, "world_size": 5}, "data must hold an image for each of 5 ranks, got 4 images"),
+        ({"rank": 0, "world_size": 5}, "data must contain an image for each of 5 ranks, got 4 images"),
     ],
 )
 def test_bad_orders_are_named(options: dict[str, int], words: str) -> None:
@@ -231,7 +248,7 @@ def test_a_partial_batch_stays_if_it_is_the_only_one() -> None:
         ({"rank": 2, "world_size": 2}, r"rank must lie in \[0, 2\), got 2"),
         ({"pad": 6}, r"pad must lie in \[0, 6\) for images of this size, got 6"),
         ({"pad": -1}, "got -1"),
-        ({"world_size": 30}, "data must hold an image for each of 30 ranks, got 23 images"),
+        ({"world_size": 30}, "data must contain an image for each of 30 ranks, got 23 images"),
     ],
 )
 def test_bad_layouts_are_named(options: dict[str, int], words: str) -> None:

@@ -60,6 +60,7 @@ def test_the_page_shows_result_curve_pairs_and_recipe(finished: Result) -> None:
         assert f"{result['top5_error'][kind]:.2f} %" in page.text
     for words in ("A <run>", "CutMix : wrn-10-1 on", "2 epochs, seed 7.", 'name = "cutmix"', "images/s", "parameters"):
         assert words in page.text
+    assert "1 forward, 1 backward" in page.text
     assert len(page.named("svg")) == 2
     assert len(page.named("article")) == ROWS
     write_run_page(replace(finished, timing=()))
@@ -123,7 +124,7 @@ def test_a_page_that_fails_is_a_warning(
     assert finished.folder is not None
     (finished.folder / "report.html").unlink(missing_ok=True)
     monkeypatch.setattr(run_report, broken, fail)
-    with pytest.warns(UserWarning, match=r"the run is finished, but .*report.html could not be made: no ink"):
+    with pytest.warns(UserWarning, match=r"the run is finished, but .*report.html could not be created: no ink"):
         write_run_page(finished)
     page = finished.folder / "report.html"
     assert (page.read_text(encoding="utf-8").count("<section>") if page.is_file() else 0) == sections

@@ -15,9 +15,11 @@ from typing import Annotated
 import typer
 
 from saligraft import __version__
+from saligraft.cli.bench import bench
 from saligraft.cli.demo import demo
 from saligraft.cli.evaluate import evaluate
 from saligraft.cli.list import list_choices
+from saligraft.cli.match_temperature import match_temperature
 from saligraft.cli.show import show
 from saligraft.cli.train import train
 from saligraft.io.streams import unbreakable
@@ -47,7 +49,7 @@ def saligraft(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Saliency Grafting (Park et al., AAAI 2022): train with it, compare it, look at it.
+    """Saliency Grafting (Park et al., AAAI 2022): train with it, compare it, visualise it.
 
     Examples:
 
@@ -68,6 +70,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "show": show,
     "train": train,
     "evaluate": evaluate,
+    "bench": bench,
+    "match-temperature": match_temperature,
     "list": list_choices,
 }
 
@@ -113,7 +117,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         code = app(arguments, prog_name="saligraft", standalone_mode=False)
-        if code == INTERRUPTED:  # some versions of typer return this code after Ctrl-C, others raise Abort
+        if code == INTERRUPTED:  # after Ctrl-C some versions of typer return this code, others raise Abort
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except SystemExit as ended:  # a command has already printed its message
@@ -122,7 +126,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print("saligraft: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader (`| head`) is gone: redirect stdout, or Python reports the broken pipe again at exit.
+        # The reader (`| head`) has exited: redirect stdout, or Python reports the broken pipe again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:

@@ -56,11 +56,15 @@ BestOfOption = Annotated[
         "--best-of", metavar="SECTION.KEY=VALUE,VALUE", help="Train with each value; report the best by test error."
     ),
 ]
+SeedsOption = Annotated[
+    str | None,
+    typer.Option("--seeds", metavar="N,N", help="Seeds of --best-of; the best value has the lowest mean error."),
+]
 PlanOption = Annotated[
-    bool, typer.Option("--plan", help="Measure a few steps and say what the run would take; write nothing.")
+    bool, typer.Option("--plan", help="Measure a few steps and estimate the cost of the run; write nothing.")
 ]
 DownloadOption = Annotated[
-    bool, typer.Option("--download", help="First fetch the data set from its official source, if it is not there.")
+    bool, typer.Option("--download", help="First download the data set from its official source, if it is missing.")
 ]
 
 
@@ -73,6 +77,7 @@ def train(
     overwrite: OverwriteOption = False,
     resume: ResumeOption = False,
     best_of: BestOfOption = None,
+    seeds: SeedsOption = None,
     plan: PlanOption = False,
     download: DownloadOption = False,
 ) -> None:
@@ -87,12 +92,12 @@ def train(
 
     [bold]saligraft train shapes-wrn-10-2 --method saliency-grafting[/bold]   a row of a bundled recipe
 
-    [bold]saligraft train shapes-wrn-10-2-saliency-grafting[/bold]   the same by one name
+    [bold]saligraft train shapes-wrn-10-2-saliency-grafting[/bold]   the same as a single name
 
     [bold]saligraft train shapes-wrn-10-2 --seed 1 --set training.epochs=5 --out runs/short[/bold]   a shorter run
 
     [bold]saligraft train shapes-wrn-10-2 --set method.name=cutmix --set method.options.probability=0.5[/bold]
-    another method, with an option of its own
+    another method, with one of its options
 
     [bold]saligraft train shapes-wrn-10-2 --set method.name=cutout+mixup[/bold]   two methods, one after the other
 
@@ -100,9 +105,10 @@ def train(
 
     [bold]saligraft train runs/short --resume[/bold]   resume a run that was stopped or killed
 
-    [bold]saligraft train cifar100-wrn-28-10 --best-of optimizer.weight_decay=0.0005,0.0001[/bold]   as the paper does
+    [bold]saligraft train cifar100-wrn-28-10 --best-of optimizer.weight_decay=0.0005,0.0001 --seeds 0,1,2[/bold]
+    the better of two values over three runs each, as the paper does
 
-    [bold]saligraft train cifar100-wrn-28-10 --plan[/bold]   speed, memory and time to the end, before you pay for it
+    [bold]saligraft train cifar100-wrn-28-10 --plan[/bold]   estimate speed, memory and total time
 
     [bold]torchrun --nproc-per-node 2 -m saligraft train shapes-wrn-10-2[/bold]   two processes
     """
@@ -116,16 +122,20 @@ def train(
     if plan:
         _print_plan(chosen)
         return
-    folder = folder or Path("runs") / "-".join(filter(None, (Path(recipe).stem, method, f"seed{chosen.seed}")))
+    each = [chosen.seed] if seeds is None else _parse_seeds(seeds, best_of, seed)
+    numbers = f"seed{'s' * (len(each) > 1)}{'-'.join(map(str, each))}"
+    folder = folder or Path("runs") / "-".join(filter(None, (Path(recipe).stem, method, numbers)))
     options: dict[str, Any] = {"overwrite": overwrite, "resume": resume}
     if best_of is not None:
-        options |= {"settings": settings or (), "seed": seed, "method": method, "after_run": write_run_page}
+        options |= {"settings": settings or (), "seeds": each, "method": method, "after_run": write_run_page}
         again = [word for word in sys.argv[1:] if word not in ("--resume", "--overwrite")]
         outcome = _until_stopped(partial(training.train_best_of, source, best_of, folder, **options), again)
         if outcome is not None:
-            _print_results(outcome.summaries)
-            print(f"best {outcome.setting}: {outcome.best}, picked on test error, so the number is optimistic")
-            print(f"run folder: {outcome.folders[outcome.best]}")
+            runs = [(value, summary) for value, summaries in outcome.summaries.items() for summary in summaries]
+            _print_results({f"{value}, seed {summary['seed']}": summary for value, summary in runs})
+            best = f"{outcome.best} ({outcome.errors[outcome.best]:.2f} % top-1 error, mean of {len(each)} seed(s))"
+            print(f"best {outcome.setting}: {best}, selected by test error, so the number is optimistic")
+            print("\n".join(f"run folder: {path}" for path in outcome.folders[outcome.best]))
         return
     result = _until_stopped(partial(training.train, chosen, folder, **options), ["train", str(folder)])
     if result is not None:
@@ -134,8 +144,17 @@ def train(
         print(f"run folder: {folder}\nreport:     {folder / 'report.html'}")
 
 
+def _parse_seeds(text: str, best_of: str | None, seed: int | None) -> list[int]:
+    if best_of is None or seed is not None:
+        raise ValueError(f"--seeds needs --best-of, and replaces --seed; got {text!r}")
+    numbers = text.split(",")
+    if not all(number.strip().isdecimal() for number in numbers):
+        raise ValueError(f"--seeds must be numbers such as 0,1,2, got {text!r}")
+    return [int(number) for number in numbers]
+
+
 def _until_stopped(call: Callable[[], Outcome], arguments: list[str]) -> Outcome | None:
-    """Return the outcome of the call, in the main process alone; a signal prints how to resume and ends the program."""
+    """Return the outcome of the call, only in the main process; after a signal print how to resume and exit."""
     from saligraft.training import RunStopped, leave_group
 
     try:

@@ -20,7 +20,7 @@ from saligraft import grafting
 Picture = npt.NDArray[np.uint8]  # (H, W, 3)
 Plane = npt.NDArray[np.float32]  # (H, W)
 
-TILE_SIZE = 192  # smallest side of an overlay: twice what the page shows, for high-density screens
+TILE_SIZE = 192  # smallest side of an overlay: twice its size on the page, for high-density screens
 FINEST_GRID = 16  # finer masks are per pixel: lines between their cells would hide the picture
 SOURCE_COLOUR = (240, 110, 20)  # orange and blue stay distinct for all common kinds of colour blindness
 
@@ -41,7 +41,7 @@ def to_picture(image: Tensor) -> Picture:
     return np.ascontiguousarray(pixels.transpose(1, 2, 0))
 
 
-def spread(cells: Tensor, height: int, width: int) -> Plane:
+def spread_cells(cells: Tensor, height: int, width: int) -> Plane:
     """Spread cells (h,w) over (H,W) pixels exactly as the graft spreads its mask.
 
     Args:
@@ -83,16 +83,16 @@ def heat(image: Tensor, saliency: Tensor, covered: Tensor | None = None) -> Pict
     """
     height, width = image.shape[-2:]
     grey = enlarge(to_picture(image)).mean(2, keepdims=True)
-    blend = 0.30 * grey + 0.70 * _inferno(enlarge(spread(_scaled(saliency), height, width)))
+    blend = 0.30 * grey + 0.70 * _inferno(enlarge(spread_cells(_scaled(saliency), height, width)))
     if max(saliency.shape[-2:]) <= FINEST_GRID:
         _draw_grid(blend, saliency.shape[-2:], height, width, strength=0.22)
     if covered is not None:
-        _hatch(blend, enlarge(spread(covered, height, width)) > 0.5)
+        _hatch(blend, enlarge(spread_cells(covered, height, width)) > 0.5)
     return _rounded(blend)
 
 
 def plain_heat(values: Tensor) -> Picture:
-    """Draw a map by itself as heat, scaled to its peak: for features, which lie over no image.
+    """Draw a map on its own as heat, scaled to its peak, for features that belong to no image.
 
     Args:
         values: (h,w), non-negative.
@@ -116,8 +116,8 @@ def chosen_cells(image: Tensor, chosen: Tensor, among: Tensor | None = None) -> 
     """
     height, width = image.shape[-2:]
     base = enlarge(to_picture(image)).astype(np.float32)
-    shown = enlarge(spread(chosen, height, width))
-    half = np.zeros_like(shown) if among is None else enlarge(spread(among, height, width)) * (1 - shown)
+    shown = enlarge(spread_cells(chosen, height, width))
+    half = np.zeros_like(shown) if among is None else enlarge(spread_cells(among, height, width)) * (1 - shown)
     grey = base.mean(2, keepdims=True)
     dim = 0.16 * grey + np.array([22, 24, 30])
     faint = 0.40 * base + 0.12 * grey + np.array([14, 15, 18])
@@ -139,19 +139,19 @@ def grafted(image: Tensor, mask: Tensor) -> Picture:
         The enlarged picture.
     """
     out = enlarge(to_picture(image)).astype(np.float32)
-    _outline(out, enlarge(spread(mask, *image.shape[-2:])) > 0.5)
+    _outline(out, enlarge(spread_cells(mask, *image.shape[-2:])) > 0.5)
     return _rounded(out)
 
 
 def data_uri(picture: Picture, kind: str = "PNG") -> str:
-    """Encode a picture as a `data:` address, which a page contains in itself.
+    """Encode a picture as a `data:` URL to embed in a page.
 
     Args:
         picture: (H,W,3) uint8.
-        kind: "PNG", or "JPEG" for photographs: a fifth of the size, with loss.
+        kind: "PNG", or "JPEG" for photographs: a fifth of the size, but lossy.
 
     Returns:
-        The address, `data:image/png;base64,...`.
+        The URL, `data:image/png;base64,...`.
     """
     options: dict[str, Any] = {"optimize": True} if kind == "PNG" else {"quality": 85}
     buffer = io.BytesIO()
@@ -175,7 +175,7 @@ def _rounded(values: npt.NDArray[np.floating]) -> Picture:
 
 
 def _outline(canvas: npt.NDArray[np.floating], inside: npt.NDArray[np.bool_]) -> None:
-    """Paint the border of a region, two pixels wide, in place; the picture's own edge counts as border."""
+    """Paint the border of a region, two pixels wide, in place; the picture's edge counts as border."""
     if not inside.any() or inside.all():
         return
     padded = np.pad(inside, 1)
@@ -191,7 +191,7 @@ def _outline(canvas: npt.NDArray[np.floating], inside: npt.NDArray[np.bool_]) ->
 def _draw_grid(canvas: npt.NDArray[np.floating], cells: torch.Size, height: int, width: int, strength: float) -> None:
     """Lighten the lines between cells, in place: a checkerboard changes colour at exactly these lines."""
     board = ((torch.arange(cells[0])[:, None] + torch.arange(cells[1])) % 2).float()
-    colour = enlarge(spread(board, height, width)) > 0.5
+    colour = enlarge(spread_cells(board, height, width)) > 0.5
     edge = np.zeros_like(colour)
     edge[:, 1:] |= colour[:, 1:] != colour[:, :-1]
     edge[1:] |= colour[1:] != colour[:-1]
@@ -199,7 +199,7 @@ def _draw_grid(canvas: npt.NDArray[np.floating], cells: torch.Size, height: int,
 
 
 def _hatch(canvas: npt.NDArray[np.floating], covered: npt.NDArray[np.bool_]) -> None:
-    """Stripe and outline the covered cells in place: this part of the destination is lost."""
+    """Stripe and outline the covered cells, the hidden part of the destination, in place."""
     rows, columns = np.indices(covered.shape)
     stripes = covered & ((rows + columns) % 8 < 2)
     canvas[covered] *= 0.45
