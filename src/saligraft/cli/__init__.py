@@ -18,6 +18,7 @@ from saligraft import __version__
 from saligraft.cli.demo import demo
 from saligraft.cli.evaluate import evaluate
 from saligraft.cli.list import list_choices
+from saligraft.cli.reproduce import reproduce
 from saligraft.cli.show import show
 from saligraft.cli.train import train
 from saligraft.io.streams import unbreakable
@@ -68,6 +69,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "show": show,
     "train": train,
     "evaluate": evaluate,
+    "reproduce": reproduce,
     "list": list_choices,
 }
 

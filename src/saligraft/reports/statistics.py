@@ -13,12 +13,12 @@ class Estimate(NamedTuple):
     Args:
         mean: Over seeds.
         standard_error: Of the mean; NaN for a single seed.
-        count: Number of seeds.
+        seeds: How many.
     """
 
     mean: float
     standard_error: float
-    count: int
+    seeds: int
 
     def __str__(self) -> str:
         spread = "" if math.isnan(self.standard_error) else f" ± {self.standard_error:.2f}"
@@ -32,14 +32,14 @@ class Difference(NamedTuple):
         mean: Of the differences.
         low: Lower end of the confidence interval; NaN for a single seed.
         high: Its upper end.
-        count: Number of pairs.
+        seeds: Number of pairs.
         verdict: "better", "worse" or "not resolved".
     """
 
     mean: float
     low: float
     high: float
-    count: int
+    seeds: int
     verdict: str
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
     Example:
         >>> estimate([1.0, 2.0, 3.0])
-        Estimate(mean=2.0, standard_error=0.5773502691896258, count=3)
+        Estimate(mean=2.0, standard_error=0.5773502691896258, seeds=3)
     """
     count = len(values)
     if not count:
@@ -93,10 +93,8 @@ def paired_difference(
         return Difference(mean, math.nan, math.nan, 1, "not resolved")
     margin = t_quantile((1 + CONFIDENCE) / 2, count - 1) * error
     low, high = mean - margin, mean + margin
-    if low <= 0 <= high:
-        verdict = "not resolved"
-    else:
-        verdict = "better" if (mean > 0) == higher_is_better else "worse"
+    resolved = "better" if (mean > 0) == higher_is_better else "worse"
+    verdict = "not resolved" if low <= 0 <= high else resolved
     return Difference(mean, low, high, count, verdict)
 
 
