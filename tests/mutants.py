@@ -32,6 +32,8 @@ class Mutant(NamedTuple):
 ORACLE = "tests/test_oracle.py"
 RESUME = "tests/training/test_loop.py::test_a_run_that_was_stopped_anywhere_ends_as_if_never_stopped"
 
+PASSES, MEMORY, RECIPE = "tests/test_step_passes.py", "tests/saliency/test_memory.py", "tests/config/test_recipe.py"
+
 MUTANTS = [
     # The paper: saliency, mask, graft, labels, loss, warm-up. The first seven must fail the oracle by itself.
     Mutant(
@@ -161,13 +163,53 @@ MUTANTS = [
         "len(loss)",
         "tests/test_losses.py",
     ),
-    Mutant("loss-weights-of-copies", "step.py", "(1 / (copies + 1),)", "(1 / copies,)", "tests/test_step.py"),
+    Mutant("loss-weights-of-copies", "step.py", "(1 / parts,)", "(1 / copies,)", "tests/test_step.py"),
     Mutant(
         "grafts-labelled-as-originals",
         "step.py",
-        "self.criterion(self._logits(mixed.images), mixed)",
-        "self.criterion(self._logits(mixed.images), MixedBatch.unmixed(mixed.images, labels))",
+        "self.criterion(mixed_logits, mixed)",
+        "self.criterion(mixed_logits, MixedBatch.unmixed(mixed.images, labels))",
         ORACLE,
+    ),
+    # Passes.
+    Mutant("mixed-maps-in-eval-mode", "step.py", 'self.source.mode = "current"', 'self.source.mode = "eval"', PASSES),
+    Mutant("memory-of-one-process", "step.py", "if ddp is None or size == 1", "if ddp is None or size", PASSES),
+    Mutant("memory-blends-a-quarter", "saliency/memory.py", "BLEND = 0.5", "BLEND = 0.25", PASSES),
+    Mutant(
+        "memory-refreshes-destinations-first",
+        "saliency/memory.py",
+        "((source_share, everyone), (1 - source_share, partner))",
+        "((1 - source_share, partner), (source_share, everyone))",
+        f"{PASSES} {MEMORY}",
+    ),
+    Mutant(
+        "memory-ignores-flips",
+        "saliency/memory.py",
+        "torch.where(flipped.bool()[:, None, None], columns.flip(1), columns)",
+        "torch.where(flipped.bool()[:, None, None], columns, columns)",
+        f"{PASSES} {MEMORY}",
+    ),
+    Mutant("memory-keeps-the-first-view", "saliency/memory.py", "right=True) - 1]", "right=False)]", MEMORY),
+    Mutant(
+        "memory-forgets-nothing-unknown",
+        "saliency/memory.py",
+        "torch.where(known[:, None, None], maps, torch.nan)",
+        "torch.where(known[:, None, None], maps, 0.0)",
+        f"{PASSES} {MEMORY}",
+    ),
+    Mutant(
+        "memory-not-restored",
+        "training/state.py",
+        '"memory": _with_prefix(MEMORY, tensors)}',
+        '"memory": self.step.state_dict().get("memory")}',
+        "tests/training/test_trainer.py::test_a_run_that_was_stopped_anywhere_ends_as_if_never_stopped",
+    ),
+    Mutant(
+        "losses-never-summed",
+        "config/recipe.py",
+        'loss_combination == "sum" else',
+        'loss_combination == "" else',
+        RECIPE,
     ),
     # Draws.
     Mutant(

@@ -43,8 +43,12 @@ def test_files_and_tests_named_in_documents_exist(document: Path) -> None:
     for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
         assert (ROOT / path).exists(), f"{document.name} names {path}"
         assert not name or f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path} has no {name}"
-    for path in re.findall(r"`((?:saliency|masks|methods|networks|data|training)/[\w/]+\.py)`", text):
-        assert (ROOT / "src" / "saligraft" / path).exists(), f"{document.name} names {path}"
+    folders = "|".join(path.name for path in PACKAGE.iterdir() if path.is_dir())
+    for path in re.findall(rf"`((?:{folders})/[\w/]+\.py)`", text):
+        assert (PACKAGE / path).exists(), f"{document.name} names {path}"
+    for name, path in re.findall(r"`(\w+)` in `([\w/]+\.py)`", text):
+        code = (PACKAGE / path).read_text(encoding="utf-8")
+        assert re.search(rf"^(?:def|class) {name}\b", code, flags=re.MULTILINE), f"{path} has no {name}"
 
 
 def public_objects() -> dict[str, Any]:

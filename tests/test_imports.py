@@ -1,6 +1,7 @@
 """Imports go one way, from the core to the command line, and the core needs torch alone."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 # The public names are those of the core up to the steps, so `import saligraft` counts as an import of the steps.
 PUBLIC = "steps"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+ARCHITECTURE = (Path(__file__).parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+CORE = LAYERS[0] - {"io"}
 
 
 def part_of(path: Path) -> str:
@@ -73,15 +76,73 @@ def test_imports_go_one_way() -> None:
     assert wrong == []
 
 
-def test_parts_of_one_layer_import_each_other_without_a_cycle() -> None:
+def import_graph() -> dict[str, set[str]]:
+    """The parts that each part imports, itself left out."""
     graph: dict[str, set[str]] = {}
     for path in MODULES:
         imported = {part for _, part in parts_imported(path.read_text(encoding="utf-8"))}
         graph.setdefault(part_of(path), set()).update(imported - {part_of(path)})
+    return graph
+
+
+def test_parts_of_one_layer_import_each_other_without_a_cycle() -> None:
     try:
-        TopologicalSorter(graph).prepare()
+        TopologicalSorter(import_graph()).prepare()
     except CycleError as error:
         pytest.fail(f"a cycle of imports: {' -> '.join(error.args[1])}")
+
+
+def package_graph() -> dict[str, set[str]]:
+    """The packages that each package imports, with the core as one; the entry point `__main__` is left out."""
+    graph: dict[str, set[str]] = {}
+    for part, imported in import_graph().items():
+        package = "core" if part in CORE else part
+        names = {"core" if name in CORE else name for name in imported}
+        graph.setdefault(package, set()).update(names - {package})
+    del graph["__main__"]
+    return graph
+
+
+def reachable(graph: dict[str, set[str]], package: str) -> set[str]:
+    """All packages that a package imports, directly or by way of others."""
+    return graph[package].union(*(reachable(graph, name) for name in graph[package]))
+
+
+def test_the_table_of_packages_lists_their_imports() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| .+ \| ([\w, –]+) \|$", ARCHITECTURE, flags=re.MULTILINE)
+    assert {package: set(re.findall(r"\w+", imported)) for package, imported in rows} == package_graph()
+    core = re.search(r"\*core\* stands for .*?:\n(.*?)\.\n", ARCHITECTURE)
+    assert core is not None
+    assert set(re.findall(r"`(\w+)`", core[1])) == CORE
+
+
+def test_the_picture_of_packages_shows_their_imports() -> None:
+    graph = package_graph()
+    # An arrow is left out where it follows from others.
+    expected = {
+        (name, package)
+        for package, imported in graph.items()
+        for name in imported
+        if not any(name in reachable(graph, other) for other in imported)
+    }
+    picture = re.findall(r"```mermaid\n(.*?)```", ARCHITECTURE, flags=re.DOTALL)[1]
+    assert set(re.findall(r"^ +(\w+) --> (\w+)$", picture, flags=re.MULTILINE)) == expected
+
+
+def test_the_index_names_what_is_defined_in_each_module() -> None:
+    rows = re.findall(r"^\| .* \| `([\w/]+\.py)` \| (.+) \|$", ARCHITECTURE, flags=re.MULTILINE)
+    missing = []
+    for module, names in rows:
+        defined = set()
+        for node in ast.parse((PACKAGE / module).read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                defined.add(node.name)
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                defined.update(ast.unparse(target) for target in targets)
+        missing += [f"{module}: {name}" for name in re.findall(r"`(\w+)`", names) if name not in defined]
+    assert rows
+    assert missing == []
 
 
 def test_imports_are_read_wherever_they_are_written() -> None:

@@ -30,6 +30,7 @@ from saligraft.methods import (
 from saligraft.saliency import (
     SALIENCY_SOURCES,
     SaliencyCapture,
+    SaliencyMemory,
     SaliencySource,
     feature_saliency,
     resize_saliency,
@@ -44,6 +45,7 @@ __all__ = [
     "SaliencyGrafting",
     "GraftingStep",
     "SaliencyCapture",
+    "SaliencyMemory",
     "feature_saliency",
     "resize_saliency",
     "salient_regions",

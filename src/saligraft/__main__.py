@@ -1,4 +1,4 @@
-"""`python -m saligraft`: the command line, for `torchrun -m saligraft` and friends."""
+"""`python -m saligraft`: the command line, also for launchers such as `torchrun -m saligraft`."""
 
 from saligraft.cli import main
 

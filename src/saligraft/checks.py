@@ -1,8 +1,8 @@
-"""Argument checks: each error names the argument, what was expected and what came.
+"""Argument checks: each error contains the argument's name, the expectation and the actual value.
 
 Public functions validate their arguments here, one call per argument; the functions behind them trust their callers.
-Checks of shape and type always run. Checks of values look at a tensor's content, which would stall a GPU and cannot
-be traced, so they run on CPU tensors outside compilation, and everywhere once `set_validation(True)` was called.
+Checks of shape and type always run. Checks of values read a tensor's content, which would stall a GPU and cannot
+be traced, so they run only on CPU tensors outside compilation; `set_validation(True)` enables them everywhere.
 """
 
 import functools
@@ -13,7 +13,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-# Numbers far beyond any use are refused: they end in overflows of float32 and int64, endless loops or full memory.
+# Absurdly large numbers are refused: they would overflow float32 or int64, loop forever or exhaust the memory.
 LARGEST = 1e30
 LARGEST_INT = 2**63 - 1
 
@@ -26,8 +26,8 @@ R = TypeVar("R")
 class set_validation:  # noqa: N801  (a function to its users, like torch.set_grad_enabled)
     """Validate tensor values on every device and in every public function; also a context manager.
 
-    By default values are validated on the CPU only, and maps that are not finite or are negative leave their samples
-    ungrafted instead of raising.
+    By default values are validated on the CPU only, and samples whose maps are negative or not finite are left
+    ungrafted instead of raising an error.
 
     Args:
         enabled: Whether to validate values everywhere.
@@ -67,7 +67,7 @@ def one_of(name: str, value: object, options: Collection[Any]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}")
 
 
-# Training steps run these, so what is valid passes in one expression; only what is not makes further calls.
+# Training steps call these, so a valid value takes one expression; only invalid ones make further calls.
 def positive(name: str, value: float) -> None:
     """A finite number > 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST:
@@ -93,7 +93,7 @@ def norm(value: float) -> None:
 
 
 def number(name: str, value: float) -> None:
-    """A finite number, no larger than arithmetic can take."""
+    """A finite number that does not overflow later arithmetic."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         _refuse_number(name, value, "finite")
     not_absurd(name, value)
@@ -133,7 +133,7 @@ def whole_number(name: str, value: int, least: int, most: int = LARGEST_INT) -> 
 
 
 def probabilities(value: Sequence[float] | None, count: int) -> tuple[float, ...]:
-    """One for each of `count` methods, summing to 1; all equal if None."""
+    """One probability for each of `count` methods, summing to 1; all equal if None."""
     if value is None:
         return (1 / count,) * count
     if len(value) != count:
@@ -157,14 +157,14 @@ def grids(value: Sequence[int]) -> tuple[int, ...]:
 
 
 def grids_fit(value: Sequence[int], image: Tensor) -> None:
-    """Every grid, not only the one drawn: a run must fail at its first step or not at all."""
+    """Checks all grids, not only the one drawn, so that a run fails at its first step or not at all."""
     height, width = image.shape[2:]
     if max(value) > min(height, width):
         raise ValueError(f"grids must not exceed the image ({height}, {width}), got {max(value)}")
 
 
 def utf8(name: str, value: str) -> None:
-    """Text that a file can hold: names of files may have other bytes, which Python passes on as surrogates."""
+    """Text that can be written as UTF-8: Python represents other bytes of file names as surrogates."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -201,7 +201,7 @@ def per_sample(name: str, value: Tensor, images: Tensor, legend: str = "(B)") ->
 
 
 def same_device(name: str, value: Tensor, other: Tensor, other_name: str = "images") -> None:
-    """On one device with another argument."""
+    """On the same device as another argument."""
     if value.device != other.device:
         raise ValueError(f"{name} must be on the device of {other_name} ({other.device}), got {value.device}")
 
@@ -211,7 +211,7 @@ def generator(value: torch.Generator | None) -> None:
     if value is not None and not isinstance(value, torch.Generator):
         raise TypeError(f"generator must be a torch.Generator or None, got {type(value).__name__}")
     if value is not None and value.device.type != "cpu":
-        raise ValueError(f"generator must be on the CPU, where draws are made, got {value.device}")
+        raise ValueError(f"generator must be on the CPU, where values are drawn, got {value.device}")
 
 
 def images(value: Tensor, name: str = "images") -> None:
@@ -225,7 +225,7 @@ def images(value: Tensor, name: str = "images") -> None:
 
 
 def labels(value: Tensor, batch: int, like: Tensor | None = None, like_name: str = "images") -> None:
-    """Class indices (B,), or rows (B, K) of probabilities or of several classes; on the device of `like`."""
+    """Class indices (B,), probability rows or multi-hot rows (B, K); on the device of `like`."""
     if not isinstance(value, Tensor):
         tensor("labels", value)
     if value.ndim not in (1, 2):
@@ -290,7 +290,7 @@ def cells(name: str, value: Tensor, saliency: Tensor) -> None:
 
 
 def mask_values(value: Tensor, name: str = "mask") -> None:
-    """In [0, 1]; a bool mask always is."""
+    """In [0, 1], as a bool mask always is."""
     if value.dtype == torch.bool or not may_look(value):
         return
     if not bool(((value >= 0) & (value <= 1)).all()):
@@ -298,14 +298,14 @@ def mask_values(value: Tensor, name: str = "mask") -> None:
 
 
 def at_least_float32(value: Tensor) -> Tensor:
-    """Half precision is widened: eleven bits are too few for a norm or a label's weight."""
+    """Widen half precision: eleven bits are too few for a norm or a label's weight."""
     return value if value.dtype in (torch.float32, torch.float64) else value.float()
 
 
 def without_autocast(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function with autocast off on the device of its first tensor, so that autocast does not change its bits.
+    """Run a function with autocast off on the device of its first tensor, so that autocast does not change its result.
 
-    For functions with a matrix product, which autocast runs in half precision, or that read a network's features.
+    For functions with a matrix product, which autocast runs in half precision, or that reads a network's features.
     """
 
     @functools.wraps(function)
@@ -320,6 +320,6 @@ def without_autocast(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _autocasts(kind: str) -> bool:
-    """Whether autocast is on for a kind of device; not all have it, and torch 2.4 cannot trace that question."""
+    """Whether autocast is on for a device type; not all support it, and torch 2.4 cannot trace the query."""
     known = kind != "meta" and (torch.compiler.is_compiling() or torch.amp.is_autocast_available(kind))
     return known and torch.is_autocast_enabled(kind)

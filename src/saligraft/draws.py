@@ -1,4 +1,4 @@
-"""All randomness: partners, coins, Beta ratios, grids, cells and boxes, drawn on the host before anything is applied.
+"""All random draws of the methods: partners, coins, Beta ratios, grids, cells and boxes, made on the host.
 
 Draws come from a CPU `torch.Generator` (torch's global one if none is given), so that one seed gives the same draws on
 every device; `to_device` moves them without blocking. The functions that apply a draw take it as an argument.
@@ -14,7 +14,7 @@ from torch import Tensor
 
 Per = Literal["sample", "batch"]
 
-_SMALL_ALPHA = 0.1  # below it Gamma draws are at times too small for a float, and their shares 0 / 0
+_SMALL_ALPHA = 0.1  # below it Gamma draws can underflow, and their shares become 0 / 0
 
 
 def partners(
@@ -27,7 +27,7 @@ def partners(
     Args:
         batch: B.
         probability: Of a sample being mixed at all; the others are paired with themselves.
-        per: Whether each sample has a coin of its own or the batch has one.
+        per: Whether a coin is flipped for each "sample" or once per "batch".
         generator: On the CPU; None for torch's global one.
     """
     partner = torch.randperm(batch, generator=generator)
@@ -57,7 +57,7 @@ def choices(
 
 
 def beta(alpha: float, count: int, *, generator: torch.Generator | None = None) -> Tensor:
-    """Draws (count,) from Beta(alpha, alpha), by the standard library: no public Beta of torch takes a generator.
+    """Draw (count,) from Beta(alpha, alpha) by the standard library, since torch's Beta takes no generator.
 
     Args:
         alpha: Both parameters of the distribution.
@@ -71,7 +71,7 @@ def beta(alpha: float, count: int, *, generator: torch.Generator | None = None) 
 
 
 def dirichlet(alpha: float, width: int, count: int, *, generator: torch.Generator | None = None) -> Tensor:
-    """Rows (count, width) from Dirichlet(alpha), each with a sum of one, by the standard library.
+    """Draw rows (count, width) from Dirichlet(alpha), each summing to one, by the standard library.
 
     Args:
         alpha: All parameters of the distribution.
@@ -93,7 +93,7 @@ def _stream(generator: torch.Generator | None) -> random.Random:
 
 
 def _tiny_dirichlet(alpha: float, width: int, stream: random.Random) -> list[float]:
-    """One row from logarithms: Gamma(alpha) is Gamma(alpha + 1) · U^(1/alpha), which would be 0 for all in a row."""
+    """One row, from logarithms: Gamma(alpha) = Gamma(alpha + 1) · U^(1/alpha) could underflow to 0 in all of a row."""
     power = 1 / max(alpha, 1e-300)
     logs = [math.log(stream.gammavariate(alpha + 1, 1)) + power * math.log(1 - stream.random()) for _ in range(width)]
     shares = [math.exp(log - max(logs)) for log in logs]
@@ -101,21 +101,21 @@ def _tiny_dirichlet(alpha: float, width: int, stream: random.Random) -> list[flo
 
 
 def grid(grids: Sequence[int], *, generator: torch.Generator | None = None) -> int:
-    """One of the grids, uniformly: the saliency's resolution for this mini-batch (§4.3).
+    """Draw one of the grids uniformly: the saliency's resolution for this mini-batch (§4.3).
 
     Args:
-        grids: Cells a side to choose from.
+        grids: Cells per side to choose from.
         generator: On the CPU; None for torch's global one.
     """
     return grids[int(torch.randint(len(grids), (), generator=generator))]
 
 
 def cells(batch: int, grid: int, probability: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-    """P ~ Bern(p_B), each region independently (§4.1).
+    """Draw P ~ Bern(p_B), each region independently (§4.1).
 
     Args:
         batch: B.
-        grid: g, cells a side.
+        grid: g, cells per side.
         probability: p_B as (B,) or (1,).
         generator: On the CPU; None for torch's global one.
 
@@ -126,7 +126,7 @@ def cells(batch: int, grid: int, probability: Tensor, *, generator: torch.Genera
 
 
 def boxes(ratio: Tensor, height: int, width: int, *, generator: torch.Generator | None = None) -> Tensor:
-    """Boxes with a uniform centre, clipped at the border, as in CutMix (Yun et al. 2019).
+    """Draw boxes with a uniform centre, clipped at the border, as in CutMix (Yun et al. 2019).
 
     Args:
         ratio: (B,), the box's share of the image's area before clipping.
@@ -150,7 +150,7 @@ def to_device(draw: Tensor, device: torch.device) -> Tensor:
 
     Args:
         draw: A tensor on the host.
-        device: Where to.
+        device: The destination.
     """
     if device.type == "cuda":
         return draw.pin_memory().to(device, non_blocking=True)  # only pinned memory copies without blocking

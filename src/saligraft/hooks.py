@@ -1,7 +1,7 @@
-"""Unwrap a model, find a layer, hook it while a pass runs, and remove the hook, also after an error.
+"""Unwrap a model, find a layer, hook it during a pass, and remove the hook, even after an error.
 
-Every hook of the package is set here. So is what makes hooks safe: compiled code, which may skip them, is refused, a
-network is used by one thread at a time, and a pass can be made to leave no trace in the network.
+All hooks of the package are set here, and made safe: compiled code, which may skip hooks, is refused, only one thread
+at a time may use a network, and a pass can be made to leave no trace in the network.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Mode = Literal["eval", "current"]
 
 
 def wrappers_of(model: nn.Module) -> list[nn.Module]:
-    """List the model, then what DDP, DataParallel and torch.compile wrap, down to the network itself."""
+    """List the model and the models inside its wrappers (DDP, DataParallel, torch.compile), the network last."""
     chain = [model]
     while True:
         outer = chain[-1]
@@ -52,7 +52,7 @@ def layer_name(layer: str | nn.Module, network: nn.Module, also: Iterable[str] =
     Args:
         layer: a module of the network, or its name, which may carry the prefixes of wrappers ("module.features").
         network: the network without wrappers.
-        also: names that the caller accepts besides those of modules, listed first in the error.
+        also: names that the caller accepts besides module names, listed first in the error.
     """
     names: dict[int, str] = {id(module): name for name, module in network.named_modules() if name}
     if isinstance(layer, nn.Module):
@@ -73,12 +73,12 @@ def layer_name(layer: str | nn.Module, network: nn.Module, also: Iterable[str] =
 
 
 def is_linear(module: nn.Module) -> bool:
-    """Whether a module is a linear layer, a 1 × 1 convolution included, and so may be a classifier."""
+    """Whether a module is a linear layer or a 1 × 1 convolution, and so may be a classifier."""
     return isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1))
 
 
 def first_tensor(value: object) -> Tensor | None:
-    """Return the tensor that a module returns or receives: the value, or the first in a tuple, list or dict."""
+    """Return the tensor in a module's input or output: the value itself, or the first in a tuple, list or dict."""
     if isinstance(value, Tensor):
         return value
     entries = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
@@ -91,7 +91,7 @@ def is_compiled(module: nn.Module) -> bool:
 
 
 def refuse_compiled(model: nn.Module, layer: str | None = None) -> None:
-    """Raise if the model, or a part that contains the layer of this name, is compiled: its hook might not run."""
+    """Raise an error if the model, or a part that contains the named layer, is compiled: its hook might not run."""
     chain = wrappers_of(model)
     for part in (layer or "").split("."):
         chain.append(chain[-1].get_submodule(part))  # "" is the module itself
@@ -108,7 +108,7 @@ def refuse_compiled(model: nn.Module, layer: str | None = None) -> None:
 def hooked(layer: nn.Module, hook: Callable[..., Any], side: Side = "output") -> Iterator[None]:
     """Call a forward hook, or a pre-hook for ``side="input"``, whenever the layer runs inside the context."""
     table = layer._forward_hooks if side == "output" else layer._forward_pre_hooks
-    # `register_forward_hook` uses a new key every time; with a stable one, compiled code is reused.
+    # `register_forward_hook` uses a new key every time; a stable key lets compiled code be reused.
     table[id(hook)] = hook
     try:
         yield
@@ -127,7 +127,7 @@ def watched(
         yield
 
 
-searching: set[nn.Module] = set()  # networks in a pass that only looks for a layer
+searching: set[nn.Module] = set()  # networks in a pass that only searches for a layer
 
 
 @contextmanager
@@ -160,16 +160,16 @@ def changed_output(network: nn.Module, layer: str, change: Callable[[Any], Any])
         yield
     if not calls:
         raise RuntimeError(
-            f"layer {layer!r} did not run in this forward pass, so that nothing was mixed: name layers that do"
+            f"layer {layer!r} did not run in this forward pass, so nothing was mixed: name layers that do"
         )
 
 
 def _is_recomputed(with_gradient: bool) -> bool:
-    """Whether a layer that runs now does so in a backward pass, or will once more, by gradient checkpointing."""
+    """Whether gradient checkpointing recomputes the running layer: now, in a backward pass, or later."""
     if torch._C._current_graph_task_id() >= 0 or (with_gradient and not torch.is_grad_enabled()):
         return True  # the second is reentrant checkpointing, which runs the forward pass without gradient
-    # Other checkpointing shows by the hooks it saves tensors with. Older torch (2.4) cannot be asked; there the
-    # backward pass fails with a CheckpointError, since the recomputation saves fewer tensors than the mixed pass.
+    # Non-reentrant checkpointing sets hooks for saved tensors. Older torch (2.4) cannot report them; there the backward
+    # pass fails with a CheckpointError, since the recomputation saves fewer tensors than the mixed pass.
     ask = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda _: None)
     pack = (ask(False) or (None,))[0]
     return getattr(pack, "__module__", None) == "torch.utils.checkpoint"
@@ -181,10 +181,10 @@ _lock = threading.Lock()
 
 @contextmanager
 def exclusive_use(model: nn.Module) -> Iterator[None]:
-    """Keep other threads from using the model inside: hooks and changes of mode would spoil their passes.
+    """Keep other threads from using the model inside: hooks and mode changes would corrupt their passes.
 
-    A second thread gets a RuntimeError; the same thread may enter again. Every module is claimed, so that a model, its
-    wrappers, and another model that shares modules with it count as one.
+    A second thread gets a RuntimeError; the same thread may enter again. Every module is claimed, so a model, its
+    wrappers, and other models that share modules with it count as one.
     """
     thread = threading.get_ident()
     claimed: list[nn.Module] = []
@@ -207,17 +207,17 @@ def exclusive_use(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def without_trace(network: nn.Module, images: Tensor, mode: Mode) -> Iterator[None]:
-    """Run a network inside; on leaving, its mode, buffers and torch's and Python's random states are as before.
+    """Restore the network's mode and buffers, and torch's and Python's random states, on leaving.
 
     Buffers are replaced by copies, not restored by writing into them: the backward pass of an earlier graph may still
     need the originals unchanged.
 
     Args:
         network: the network without wrappers.
-        images: what it will be run on; names the device whose random state is kept.
-        mode: "eval" for evaluation mode, "current" for the mode that each module is in.
+        images: its input; their device's random state is restored.
+        mode: "eval" for evaluation mode, "current" to keep each module's mode.
     """
-    # The CPU is always included; `meta` has no random state, and torch 2.4 refuses to fork it.
+    # The CPU is always included; `meta` has no random state, and torch 2.4 raises an error for it.
     devices = [] if images.device.type in ("cpu", "meta") else [images.device]
     kind = devices[0].type if devices else "cuda"  # torch's default
     with exclusive_use(network), torch.random.fork_rng(devices, device_type=kind):
@@ -226,12 +226,12 @@ def without_trace(network: nn.Module, images: Tensor, mode: Mode) -> Iterator[No
         state = random.getstate()
         try:
             for module, (_, buffers) in zip(modules, kept, strict=True):
-                module.training &= mode == "current"  # not by .eval() and .train(), which some networks override
+                module.training &= mode == "current"  # not .eval() and .train(), which some networks override
                 module._buffers.update({name: value.clone() for name, value in buffers.items() if value is not None})
             yield
         finally:
             random.setstate(state)
-            torch.clear_autocast_cache()  # older torch (2.4) would train on weights cast here, without gradient
+            torch.clear_autocast_cache()  # older torch (2.4) would reuse weights cast here, which have no gradient
             for module, (training, buffers) in zip(modules, kept, strict=True):
                 module.training = training
                 module._buffers.clear()

@@ -1,4 +1,4 @@
-"""Step 5, the loss of a mixed batch: each label set's loss, weighted as the labels are (§5).
+"""Step 5, the loss of a mixed batch: the losses of both label sets, weighted like the labels (§5).
 
 Shapes: logits (B, K). Losses are computed in float32 at least, also under autocast.
 """
@@ -32,8 +32,8 @@ def mixed_cross_entropy(
     Args:
         logits: (B, K), of the mixed images.
         mixed: Both label sets and their weight.
-        class_weight: (K,), >= 0: a weight for each class.
-        label_smoothing: In [0, 1]; the share of the uniform distribution in each label.
+        class_weight: (K,), >= 0, a weight for each class; None weights all equally.
+        label_smoothing: In [0, 1], the share of the uniform distribution in each label.
         reduction: "mean" or "sum" over the batch, or "none".
 
     Returns:
@@ -70,12 +70,12 @@ def mixed_binary_cross_entropy(
     positive_weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Binary cross-entropy with the mixed rows, for multi-hot labels (B, K): one yes-or-no question per class.
+    """Binary cross-entropy with the mixed rows, for multi-hot labels (B, K): one binary decision per class.
 
     Args:
         logits: (B, K), of the mixed images.
         mixed: Both label sets, as rows in [0, 1], and their weight.
-        positive_weight: (K,), >= 0: the weight of each class's positive answers.
+        positive_weight: (K,), >= 0, the weight of each class's positive labels; None weights all equally.
         reduction: "mean" or "sum" over batch and classes, or "none".
 
     Returns:

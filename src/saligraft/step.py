@@ -1,24 +1,33 @@
-"""One training step: a pass of the originals gives logits and saliency, a pass of the grafts the rest (§4, §5)."""
+"""One training step: a pass of the originals gives logits and saliency, a pass of the grafts the rest (§4, §5).
+
+`passes="mixed"` and `"remembered"` are cheaper ways beyond the paper: they train on grafts alone.
+"""
 
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import reduce
+from operator import add
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from saligraft import checks
 from saligraft.batch import MixedBatch
-from saligraft.hooks import exclusive_use
+from saligraft.hooks import exclusive_use, unwrapped, wrappers_of
 from saligraft.losses import mixed_cross_entropy
 from saligraft.methods.base import BatchMixer, check_batch, saliency_sources
-from saligraft.saliency.base import SaliencySource
+from saligraft.methods.kinds import ImageTransform
+from saligraft.saliency.base import NetworkSource, SaliencySource
 from saligraft.saliency.capture import logits_of
-from saligraft.saliency.sources import SALIENCY_SOURCES, SourceLike
+from saligraft.saliency.memory import SaliencyMemory, Views, resample
+from saligraft.saliency.sources import SALIENCY_SOURCES, FeatureMap, SourceLike
 from saligraft.saliency.sources import saliency_source as saliency_source_of
 
 Criterion = Callable[[Tensor, MixedBatch], Tensor]
+PassPlan = Literal["both", "mixed", "remembered"]
 
 
 class StepOutput(NamedTuple):
@@ -26,7 +35,7 @@ class StepOutput(NamedTuple):
 
     Args:
         loss: Scalar, with gradient: call ``backward()`` on it.
-        logits: (B, K), of the originals in `GraftingStep`, of the images trained on in `MixingStep`.
+        logits: (B, K), of the originals where they are trained on, else of the last mixed images.
         mixed: The last mixed batch; None where nothing was mixed.
 
     Example:
@@ -80,8 +89,10 @@ class TrainingStep(ABC):
         Args:
             images: (B, C, H, W).
             labels: (B,) or (B, K).
-            index: (B,), which samples these are, as the laboratory's loaders yield it; not used by these steps.
-            geometry: How they were cropped and flipped, likewise.
+            index: (B,), the place of each sample in the data set; only a step that remembers maps needs it.
+            geometry: How images were cropped and flipped, as the laboratory's loaders yield it: top, left, flipped
+                (B, 3) of crops as large as the stored image, or top, left, height, width, height and width of the
+                stored image, flipped (B, 7). None where the images are the stored ones.
         """
         del index, geometry
         check_batch(images, labels)
@@ -142,7 +153,15 @@ class GraftingStep(TrainingStep):
             a `SaliencySource` or a function of the images.
         criterion: (logits, MixedBatch) -> scalar; by default `mixed_cross_entropy`.
         copies: Grafted batches per step (k of §5.2), each one pass more, with partner, p_B and grid redrawn.
-        loss_weights: Of the originals and of each copy; by default all equal, as if all were in one batch.
+        loss_weights: Of the originals, if they are trained on, and of each copy; by default all equal, as if all were
+            in one batch.
+        passes: "both" is the paper: originals and grafts, 2 forward and 2 backward passes. "mixed" trains on grafts
+            alone; a forward pass without gradients, with batch statistics and without a trace, gives the maps: 2
+            forward, 1 backward. "remembered" trains on grafts alone and makes no other pass: the feature maps of a step
+            refresh those remembered of its samples, which warm-up steps fill in; it needs `index` in each call. A
+            sample without a map yet is neither grafted nor grafted onto.
+        memory: The table of "remembered"; by default one that grows with the largest index, for which each step reads
+            the index on the host.
         warmup_steps: Steps without any mixing.
         generator: Of all draws, on the CPU; None for torch's global one.
 
@@ -167,31 +186,96 @@ class GraftingStep(TrainingStep):
         criterion: Criterion | None = None,
         copies: int = 1,
         loss_weights: Sequence[float] | None = None,
+        passes: PassPlan = "both",
+        memory: SaliencyMemory | None = None,
         warmup_steps: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(model, criterion=criterion, warmup_steps=warmup_steps, generator=generator)
         checks.whole_number("copies", copies, least=1)
+        checks.one_of("passes", passes, get_args(PassPlan))
         if not isinstance(method, BatchMixer):
             raise TypeError(f"method must be a batch mixer such as SaliencyGrafting(), got {type(method).__name__}")
-        _check_two_passes(model)
+        if copies + (passes == "both") > 1:
+            _check_two_passes(model)
         self.method = method
         self.source = _source_of(method, model, saliency_source, layer)
         self.copies = copies
-        self.loss_weights = _loss_weights(loss_weights, copies)
+        self.passes = passes
+        self.loss_weights = _loss_weights(loss_weights, copies, originals=passes == "both")
+        self.memory = memory
+        if passes == "remembered":
+            check_remembered(method, copies)
+            if not isinstance(self.source, FeatureMap) or self.source.network is not unwrapped(model):
+                raise ValueError(
+                    "saliency_source must be the feature map of the model itself for passes='remembered', "
+                    f"got {type(self.source).__name__}"
+                )
+            self.memory = memory or SaliencyMemory()
+        elif memory is not None:
+            raise ValueError(f"memory must be left out unless passes='remembered', got passes={passes!r}")
+        if passes == "mixed" and isinstance(self.source, NetworkSource) and self.source is not saliency_source:
+            self.source.mode = "current"
+
+    def __call__(
+        self, images: Tensor, labels: Tensor, index: Tensor | None = None, geometry: Tensor | None = None
+    ) -> StepOutput:
+        if self.memory is None:
+            return super().__call__(images, labels)
+        check_batch(images, labels)
+        checks.label_values(labels)
+        views = Views.of(images, index, geometry)
+        saliency = self.memory.look_up(views)
+        with exclusive_use(self.model):
+            self.steps_taken += 1
+            return self._remember(images, labels, saliency, views, self.memory)
 
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
-        if self.source is None:
-            logits, saliency = self._logits(images), None
-        else:  # one pass of the originals gives logits and S  (§4.3)
-            logits, saliency = self.source.with_logits(self.model, images, labels)
+        losses, logits, saliency = [], None, None
+        if self.passes == "both":
+            if self.source is None:
+                logits = self._logits(images)
+            else:  # one pass of the originals gives logits and S  (§4.3)
+                logits, saliency = self.source.with_logits(self.model, images, labels)
+            losses.append(self.criterion(logits, MixedBatch.unmixed(images, labels)))
+        elif self.source is not None:
+            saliency = self.source(images, labels)
+        if self.source is not None and saliency is not None:
             self._warn_of_zeros(self.source, saliency)
-        loss = self.loss_weights[0] * self.criterion(logits, MixedBatch.unmixed(images, labels))
-        for weight in self.loss_weights[1:]:
+        for _ in range(self.copies):
             drawn = self.method.draw(images, generator=self.generator)  # j, grid, P ~ Bern(p_B)
             mixed = self.method.apply(images, labels, saliency, drawn)  # M (Eq. 3-4), φ, λ (Eq. 5)
-            loss = loss + weight * self.criterion(self._logits(mixed.images), mixed)
-        return StepOutput(loss, logits, mixed)
+            mixed_logits = self._logits(mixed.images)
+            losses.append(self.criterion(mixed_logits, mixed))
+        weighted = [weight * loss for weight, loss in zip(self.loss_weights, losses, strict=True)]
+        return StepOutput(reduce(add, weighted), mixed_logits if logits is None else logits, mixed)
+
+    def _remember(
+        self, images: Tensor, labels: Tensor, saliency: Tensor, views: Views, memory: SaliencyMemory
+    ) -> StepOutput:
+        """One pass, of grafts by remembered maps or, during warm-up, of the originals; it refreshes the maps."""
+        mixed = None
+        if self.steps_taken > self.warmup_steps:
+            drawn = self.method.draw(images, generator=self.generator)
+            with checks.set_validation(False):  # the NaN of a sample without a map is no fault
+                mixed = self.method.apply(images, labels, saliency, drawn)
+        shown = mixed or MixedBatch.unmixed(images, labels)
+        assert self.source is not None
+        logits, seen = self.source.with_logits(self.model, shown.images, labels)
+        self._warn_of_zeros(self.source, seen)
+        share = resample(shown.mask.float(), (seen.shape[1], seen.shape[2]))  # of a cell that shows the source
+        memory.refresh(*_of_all_processes(self.model, seen, share, shown.partner, views))
+        return StepOutput(self.criterion(logits, shown), logits, mixed)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The steps taken, the generator's state and the remembered maps, all that a resumed loop needs."""
+        own = {} if self.memory is None else {"memory": self.memory.state_dict()}
+        return super().state_dict() | own
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        if self.memory is not None:
+            self.memory.load_state_dict(state["memory"])
 
 
 class MixingStep(TrainingStep):
@@ -260,18 +344,58 @@ def _source_of(
     return None
 
 
-def _loss_weights(weights: Sequence[float] | None, copies: int) -> tuple[float, ...]:
+def _loss_weights(weights: Sequence[float] | None, copies: int, originals: bool) -> tuple[float, ...]:
+    parts = copies + originals
     if weights is None:
-        return (1 / (copies + 1),) * (copies + 1)
+        return (1 / parts,) * parts
     if not isinstance(weights, Sequence):
         raise TypeError(f"loss_weights must be a sequence of numbers, got {type(weights).__name__}")
-    if len(weights) != copies + 1:
-        raise ValueError(f"loss_weights must have {copies + 1} entries (originals, copies), got {len(weights)}")
+    if len(weights) != parts:
+        names = "originals, copies" if originals else "copies"
+        raise ValueError(f"loss_weights must have {parts} entries ({names}), got {len(weights)}")
     for weight in weights:
         checks.not_negative("each of loss_weights", weight)
     if not sum(weights):
         raise ValueError(f"loss_weights must not all be 0, got {tuple(weights)}")
     return tuple(weights)
+
+
+def check_remembered(method: BatchMixer[Any], copies: int = 1) -> None:
+    """Raise for what makes no sense with `passes="remembered"`.
+
+    Args:
+        method: The batch mixer.
+        copies: Of a step.
+    """
+    name = type(method).__name__
+    if copies > 1:
+        raise ValueError(f"copies must be 1 for passes='remembered', whose point is a single pass, got {copies}")
+    if method.moves_pixels:
+        raise ValueError(f"passes must not be 'remembered' for {name}, which moves pixels to other places")
+    if any(isinstance(single, ImageTransform) for single in method.singles()):
+        raise ValueError(f"passes must not be 'remembered' for {name}, whose transforms the maps would remember")
+    if not saliency_sources([method]):
+        raise ValueError(f"passes must not be 'remembered' for {name}, which uses no maps")
+
+
+def _of_all_processes(
+    model: nn.Module, saliency: Tensor, share: Tensor, partner: Tensor, views: Views
+) -> tuple[Tensor, Tensor, Tensor, Views]:
+    """What `SaliencyMemory.refresh` takes, joined over all processes in their order; all batches have one size."""
+    ddp = next((part for part in wrappers_of(model) if isinstance(part, DistributedDataParallel)), None)
+    size = 1 if ddp is None else distributed.get_world_size(ddp.process_group)
+    if ddp is None or size == 1:
+        return saliency, share, partner, views
+    maps = torch.stack([saliency.float(), share], dim=1)
+    places = torch.cat([partner[:, None], views.index[:, None], views.boxes], dim=1)
+    gathered = []
+    for part in (maps, places):
+        parts = [torch.empty_like(part) for _ in range(size)]
+        distributed.all_gather(parts, part.contiguous(), group=ddp.process_group)
+        gathered.append(parts)
+    maps, places = torch.cat(gathered[0]), torch.cat(gathered[1])
+    first = torch.arange(size, device=places.device).repeat_interleave(len(saliency)) * len(saliency)
+    return maps[:, 0], maps[:, 1], places[:, 0] + first, Views(places[:, 1], places[:, 2:])
 
 
 def _check_two_passes(model: nn.Module) -> None:

@@ -160,7 +160,7 @@ def test_maps_come_from_the_authors_source_by_default(name: str, source: str | N
         ({"name": "mixup", "options": {"alpha": "a"}}, "alpha must be a number, got str"),
         ({"name": "augmix", "options": {"mean": [0.5]}}, "method augmix has no option 'mean'"),
         ({"name": "mixup+cutout"}, "image transforms such as Cutout.*, got Mixup"),
-        ({"name": "cutout+augmix"}, "AugMix must stand alone"),
+        ({"name": "cutout+augmix"}, "AugMix must be used alone"),
         ({"name": "cutout+cutout"}, "each method once"),
         ({"name": "cutout+mixup", "options": {"alpha": 1}}, r"has no option 'alpha'; valid: cutout, mixup"),
         ({"name": "cutout+mixup", "options": {"mixup": 1}}, r"options.mixup must be a table of options, got 1"),
@@ -168,7 +168,7 @@ def test_maps_come_from_the_authors_source_by_default(name: str, source: str | N
         ({"name": "mixup", "choices": {"mixup": 1.0}}, "choices must be left out for method mixup"),
         ({"name": "random-choice", "choices": {"mixup": 0.5}}, "probabilities must sum to 1, got 0.5"),
         ({"name": "random-choice", "choices": {"mixup": 0}}, "greater than 0"),
-        ({"name": "random-choice", "choices": {"cutout+augmix": 1}}, "AugMix must stand alone, got Cutout"),
+        ({"name": "random-choice", "choices": {"cutout+augmix": 1}}, "AugMix must be used alone, got Cutout"),
         (
             {"name": "random-choice", "choices": {"augmix": 0.5, "mixup": 0.5}, "options": {"per": "sample"}},
             "per must be 'batch' in a choice among all kinds",
@@ -189,7 +189,7 @@ def test_maps_come_from_the_authors_source_by_default(name: str, source: str | N
             {"name": "saliency-grafting", "saliency": {"options": {"mode": "eval"}}},
             "feature-map in the training pass has no option 'mode'",
         ),
-        ({"name": "puzzlemix", "saliency": {"layer": "stem"}}, "looks at no layer, got 'stem'"),
+        ({"name": "puzzlemix", "saliency": {"layer": "stem"}}, "reads no layer, got 'stem'"),
     ],
 )
 def test_what_nothing_can_train_is_refused(table: dict[str, Any], message: str) -> None:

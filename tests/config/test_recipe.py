@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from saligraft.config.recipe import Recipe, make_recipe
+from saligraft.methods import REGISTRY
 
 
 def test_an_empty_recipe_is_a_whole_one() -> None:
@@ -87,9 +88,89 @@ def test_absurd_settings_are_refused_in_one_line(table: dict[str, Any], message:
     assert "\n" not in str(caught.value)
 
 
-def test_saliency_grafting_may_have_copies() -> None:
-    recipe = make_recipe({"method": {"name": "saliency-grafting"}, "training": {"copies": 3}})
-    assert recipe.training.copies == 3
+def with_training(method: str, **training: Any) -> Recipe:
+    return make_recipe({"method": {"name": method}, "training": training})
+
+
+@pytest.mark.parametrize(
+    ("method", "training", "passes", "originals", "weights"),
+    [
+        ("saliency-grafting", {"copies": 3}, None, True, (1 / 4,) * 4),
+        ("saliency-grafting", {"originals": True}, None, True, (0.5, 0.5)),
+        ("saliency-grafting", {"originals": False, "copies": 2}, "mixed", False, (0.5, 0.5)),
+        ("saliency-grafting", {"passes": "remembered"}, "remembered", False, (1.0,)),
+        ("cutmix", {"originals": False}, None, False, (1.0,)),
+        ("cutmix", {"originals": True, "copies": 2}, "both", True, (1 / 3,) * 3),
+        ("puzzlemix", {"originals": True, "loss_combination": "sum"}, "both", True, (1.0, 1.0)),
+        ("puzzlemix", {"passes": "both", "loss_weights": [1, 3]}, "both", True, (0.25, 0.75)),
+        ("puzzlemix", {"originals": True, "loss_weights": [0.5, 2], "loss_combination": "sum"}, "both", True, (0.5, 2)),
+        ("mixup", {"passes": "mixed", "copies": 2}, "mixed", False, (0.5, 0.5)),
+    ],
+)
+def test_originals_passes_and_loss_weights_by_recipe(
+    method: str, training: dict[str, Any], passes: str | None, originals: bool, weights: tuple[float, ...]
+) -> None:
+    recipe = with_training(method, **training)
+    assert (recipe.passes, recipe.with_originals) == (passes, originals)
+    assert recipe.loss_weights == weights
+    assert make_recipe(recipe.model_dump(exclude_none=True)) == recipe
+
+
+@pytest.mark.parametrize(
+    ("method", "training", "message"),
+    [
+        ("saliency-grafting", {"passes": "all"}, "training.passes must be 'both', 'mixed' or 'remembered', got 'all'"),
+        ("saliency-grafting", {"passes": "mixed", "originals": True}, "originals must be left out for training.passes"),
+        ("saliency-grafting", {"passes": "remembered", "copies": 2}, "copies must be 1 for passes='remembered'"),
+        ("puzzlemix", {"passes": "remembered"}, "passes must not be 'remembered' for PuzzleMix, which moves pixels"),
+        ("cutmix", {"passes": "remembered"}, "passes must not be 'remembered' for CutMix, which uses no maps"),
+        ("saliencymix", {"passes": "remembered"}, "must be 'feature-map' for .* 'remembered', got 'fine-grained'"),
+        (
+            "none",
+            {"originals": True},
+            "training.originals must be left out for method 'none', which is trained by Mixi",
+        ),
+        ("manifold-mixup", {"passes": "both"}, "training.passes must be left out for method 'manifold-mixup'"),
+        ("augmix", {"originals": True}, "must be left out for method 'augmix', which is trained by ViewsStep"),
+        ("cutmix", {"loss_weights": [1, 1]}, "training.loss_weights must be left out for method 'cutmix'"),
+        ("cutmix", {"loss_combination": "sum"}, "training.loss_combination must be left out for method 'cutmix'"),
+        ("cutmix", {"originals": True, "loss_weights": [1]}, r"must have 2 entries \(originals, copies\), got 1"),
+        ("cutmix", {"originals": True, "loss_weights": [0, 0]}, r"training.loss_weights must not all be 0, got \[0"),
+    ],
+)
+def test_passes_that_make_no_sense_are_refused(method: str, training: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        with_training(method, **training)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_map_from_the_training_pass_has_no_mode_of_its_own() -> None:
+    assert with_training("puzzlemix").method.saliency.options["mode"] == "eval"
+    assert "mode" not in with_training("puzzlemix", originals=True).method.saliency.options
+    table = {"method": {"name": "puzzlemix", "saliency": {"options": {"mode": "current"}}}}
+    with pytest.raises(ValueError, match="in the training pass has no option 'mode'"):
+        make_recipe({**table, "training": {"originals": True}})
+    noisy = {"name": "puzzlemix", "options": {"adversarial_probability": 0.1}}
+    with pytest.raises(
+        ValueError, match="'puzzlemix' with an adversarial_probability above 0, which is trained by Puz"
+    ):
+        make_recipe({"method": noisy, "training": {"originals": True}})
+
+
+@pytest.mark.parametrize("method", REGISTRY)
+def test_passes_per_step_are_those_of_the_registry(method: str) -> None:
+    assert with_training(method).passes_per_step == REGISTRY[method].passes
+
+
+def test_passes_per_step_follow_the_settings() -> None:
+    assert with_training("none").passes_per_step == (1, 1)
+    assert with_training("saliency-grafting", passes="mixed").passes_per_step == (2, 1)
+    assert with_training("saliency-grafting", passes="remembered").passes_per_step == (1, 1)
+    assert with_training("saliency-grafting", copies=3).passes_per_step == (4, 4)
+    assert with_training("puzzlemix", originals=True).passes_per_step == (2, 3)
+    assert with_training("cutout+cutmix", originals=True, copies=2).passes_per_step == (3, 3)
+    choice = {"name": "random-choice", "choices": {"augmix": 0.5, "mixup": 0.5}}
+    assert make_recipe({"method": choice}).passes_per_step is None
 
 
 def test_two_mistakes_are_both_told() -> None:

@@ -55,7 +55,7 @@ def test_a_folder_of_an_archive_or_all_of_it(tmp_path: Path, name: str, inside: 
 def test_names_that_lead_out_are_refused(tmp_path: Path, name: str, bad: str) -> None:
     (tmp_path / "root").mkdir()
     archive = make(tmp_path / "root" / name, FILES | {bad: b"bad"})
-    with pytest.raises(ValueError, match=r"which leads out of the folder"):
+    with pytest.raises(ValueError, match=r"which is outside the folder"):
         unpack(archive, tmp_path / "root" / "target", "set")
     assert files_under(tmp_path).keys() == {f"root/{name}"}
 
@@ -141,11 +141,11 @@ def test_more_files_or_bytes_than_any_official_archive_are_refused(
     monkeypatch.setattr(archives, "MOST_BYTES", 20)
     unpack(archive, tmp_path / "target")
     monkeypatch.setattr(archives, "MOST_MEMBERS", 4)
-    with pytest.raises(ValueError, match=r"it holds more than 4 files or 20 bytes"):
+    with pytest.raises(ValueError, match=r"it contains more than 4 files or 20 bytes"):
         unpack(archive, tmp_path / "few")
     monkeypatch.setattr(archives, "MOST_MEMBERS", 5)
     monkeypatch.setattr(archives, "MOST_BYTES", 19)
-    with pytest.raises(ValueError, match=r"it holds more than 5 files or 19 bytes"):
+    with pytest.raises(ValueError, match=r"it contains more than 5 files or 19 bytes"):
         unpack(archive, tmp_path / "few")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["target", name]
 
@@ -157,8 +157,8 @@ def header(size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        (header(1 << 40), "it holds more than 250,000 files or 8,589,934,592 bytes"),
-        (header(-512), "it holds more than"),
+        (header(1 << 40), "it contains more than 250,000 files or 8,589,934,592 bytes"),
+        (header(-512), "it contains more than"),
         (header(1 << 27, tarfile.XHDTYPE), "its header is too long"),
         (header(1 << 27, tarfile.GNUTYPE_LONGNAME), "its header is too long"),
         (header(-512, tarfile.XHDTYPE), "its header is too long"),
@@ -213,7 +213,7 @@ def test_an_encrypted_archive_is_named(tmp_path: Path) -> None:
 
 
 def test_an_archive_without_the_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="it holds no folder other"):
+    with pytest.raises(ValueError, match="it contains no folder other"):
         unpack(make(tmp_path / "x.zip", FILES), tmp_path / "target", "other")
 
 

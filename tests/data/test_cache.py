@@ -167,7 +167,7 @@ def test_blocks_must_agree_on_the_shape() -> None:
 def test_a_folder_that_cannot_be_made_means_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("SALIGRAFT_CACHE", str(tmp_path / "file" / "below"))
-    with pytest.warns(UserWarning, match="cannot be used .*held in memory"):
+    with pytest.warns(UserWarning, match="cannot be used .*kept in memory"):
         assert torch.equal(cached("set", "k", Source()), SAMPLES)
 
 

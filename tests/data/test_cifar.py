@@ -185,7 +185,7 @@ def test_a_missing_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     files = Files(tmp_path / "data", name, monkeypatch)
     missing = files.root / files.pickles.folder / file
     missing.unlink()
-    with pytest.raises(FileNotFoundError, match=rf"{missing} is missing, while other files of"):
+    with pytest.raises(FileNotFoundError, match=rf"{missing} is missing, although other files of"):
         load(name, split="train", root=files.root)
 
 
@@ -224,7 +224,7 @@ def test_an_archive_without_the_file_is_named(files: Files, monkeypatch: pytest.
     next(iter((files.root / files.pickles.folder).glob("test*"))).unlink()
     archive = files.pack(files.pickles, monkeypatch)
     files.keep()
-    with pytest.raises(ValueError, match=rf"{archive} is damaged .*: it holds no {files.pickles.folder}/test"):
+    with pytest.raises(ValueError, match=rf"{archive} is damaged .*: it contains no {files.pickles.folder}/test"):
         load(files.name, split="test", root=files.root)
 
 

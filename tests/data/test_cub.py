@@ -67,7 +67,7 @@ def test_grey_images_have_three_channels(root: Path) -> None:
         ("image_class_labels.txt", "2 1", "2 2", r"must agree with images\.txt, got class 002\.Wren for 001.*/b\.jpg"),
         ("bounding_boxes.txt", "30.7", "nan", r"must hold numbers for 3, got 'nan -2\.0 15\.0 40\.0'"),
         ("bounding_boxes.txt", "30.7", "3O.7", r"must hold numbers for 3"),
-        ("bounding_boxes.txt", "30.7", "40.0", r"box of 002\.Wren/c\.jpg must meet its image \(20, 40\), got"),
+        ("bounding_boxes.txt", "30.7", "40.0", r"box of 002\.Wren/c\.jpg must overlap its image \(20, 40\), got"),
         ("bounding_boxes.txt", " 40.0\n", "\n", r"bounding_boxes\.txt, line 3, must hold a new key and 4 value"),
         ("images.txt", "c.jpg", "d.jpg", r"image file .*d\.jpg is missing"),
     ],

@@ -94,7 +94,7 @@ def test_nested_folders_spaces_and_any_case_of_suffix_count_and_hidden_files_do_
 
 def test_what_is_no_image_is_named(tmp_path: Path) -> None:
     make_files(tmp_path, "a/1.png", "a/inner/labels.csv")
-    with pytest.raises(ValueError, match=r"class folders must hold images alone \(.*\.png.*got .*inner/labels\.csv"):
+    with pytest.raises(ValueError, match=r"class folders must hold only images \(.*\.png.*got .*inner/labels\.csv"):
         labelled_files(tmp_path, ("a", "b"))
 
 
@@ -105,7 +105,7 @@ def test_empty_and_unknown_classes_and_broken_links_are_named(tmp_path: Path) ->
     with pytest.raises(ValueError, match=r"class folder .*b must be one of the 2 classes of train"):
         labelled_files(tmp_path, ("a", "c"))
     (tmp_path / "a" / "2.png").symlink_to(tmp_path / "nowhere.png")
-    with pytest.raises(ValueError, match=r"2\.png is missing: a link that leads nowhere"):
+    with pytest.raises(ValueError, match=r"2\.png is missing: a broken link"):
         labelled_files(tmp_path, ("a", "b"))
 
 
@@ -127,7 +127,7 @@ def test_an_image_outside_class_folders_is_listed(tmp_path: Path) -> None:
 
 def test_lines_are_those_of_a_text_that_is_not_empty(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
-    with pytest.raises(FileNotFoundError, match=rf"{path} is missing; the official archive holds it"):
+    with pytest.raises(FileNotFoundError, match=rf"{path} is missing; the official archive contains it"):
         read_lines(path)
     for content, words in ((b"", "it is empty"), (b" \n\n", "it is empty"), (b"\xff\xfe", "it must be text")):
         path.write_bytes(content)

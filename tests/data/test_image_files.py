@@ -69,8 +69,9 @@ def test_training_views_are_torchvisions_resized_crops(
 ) -> None:
     data = make_files(tmp_path, [(height, width)], size)
     for seed in range(5):
-        view, box = data.sample(0, random.Random(seed))
-        assert box == random_box(height, width, SCALE, RATIO, random.Random(seed))
+        view, (*box, stored_height, stored_width) = data.sample(0, random.Random(seed))
+        assert (stored_height, stored_width) == (height, width)
+        assert tuple(box) == random_box(height, width, SCALE, RATIO, random.Random(seed))
         expected = VF.resized_crop(as_tensor(picture(height, width)), *box, size=list(size), antialias=True)
         assert torch.equal(view, expected)
 
@@ -81,7 +82,8 @@ def test_training_views_are_torchvisions_resized_crops(
 )
 def test_test_views_are_torchvisions_resize_and_centre_crop(tmp_path: Path, height: int, width: int, side: int) -> None:
     data = make_files(tmp_path, [(height, width)], (side, side))
-    view, (top, left, rows, columns) = data.sample(0, None)
+    view, (top, left, rows, columns, *stored) = data.sample(0, None)
+    assert stored == [height, width]
     protocol = v2.Compose([v2.Resize(round(side / 0.875), antialias=True), v2.CenterCrop(side)])
     assert torch.equal(view, protocol(as_tensor(picture(height, width))))
     share = 0.875 * min(height, width)
@@ -133,7 +135,7 @@ def test_a_test_view_always_fits_and_shows_a_part_of_the_stored_image(
 def test_extreme_shapes_give_views_and_boxes_within_the_image(tmp_path: Path, stored: tuple[int, int]) -> None:
     data = make_files(tmp_path, [stored], (8, 12))
     for draws in (None, *map(random.Random, range(20))):
-        view, (top, left, height, width) = data.sample(0, draws)
+        view, (top, left, height, width, *_) = data.sample(0, draws)
         assert view.shape == (3, 8, 12)
         assert view.is_contiguous()
         assert top >= 0 <= left
@@ -175,7 +177,7 @@ def peak_bytes() -> int:
 def test_long_images_take_no_more_memory_than_their_view(tmp_path: Path, stored: tuple[int, int]) -> None:
     data = make_files(tmp_path, [stored], (224, 224))
     before = peak_bytes()
-    view, (top, left, height, width) = data.sample(0, None)
+    view, (top, left, height, width, *_) = data.sample(0, None)
     assert peak_bytes() - before < 100_000_000  # 2 GB and more, were the whole image resized
     assert view.shape == (3, 224, 224)
     assert (top + left, height, width) == (2500, 1, 1)
@@ -195,7 +197,7 @@ def test_long_images_show_their_middle(tmp_path: Path, across: int, along: int) 
     whole = F.interpolate(stored[None], (rows, 16), mode="bilinear", antialias=True)[0].int()
     start = round((rows - 14) / 2)
     around = torch.stack([whole[:, start + shift : start + shift + 14, 1:15] for shift in (-1, 0, 1)])
-    view, (top, _, height, _) = data.sample(0, None)
+    view, (top, _, height, *_) = data.sample(0, None)
     assert (view.int() >= around.amin(0) - 4).all()
     assert (view.int() <= around.amax(0) + 4).all()
     assert abs(top + height / 2 - along / 2) <= 1
@@ -315,18 +317,18 @@ def test_workers_read_the_same_views(tmp_path: Path) -> None:
     for one, other in zip(alone, helped, strict=True):
         assert torch.equal(one.images, other.images)
         assert torch.equal(one.geometry, other.geometry)
-        assert one.geometry.shape == (3, 5)
+        assert one.geometry.shape == (3, 7)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"scale": (0.5, 0.1)}, r"scale must be two numbers that ascend in \(0, 1\], got \(0.5, 0.1\)"),
-        ({"scale": (0.5,)}, r"scale must be two numbers that ascend in \(0, 1\], got \(0.5,\)"),
+        ({"scale": (0.5, 0.1)}, r"scale must be two ascending numbers in \(0, 1\], got \(0.5, 0.1\)"),
+        ({"scale": (0.5,)}, r"scale must be two ascending numbers in \(0, 1\], got \(0.5,\)"),
         ({"scale": 0.5}, r"scale must be a sequence of numbers, got 0.5"),
         ({"scale": ("a", "b")}, "each of scale must be a number, got str"),
-        ({"ratio": (0.0, 1.0)}, "ratio must be two numbers that ascend and are > 0"),
-        ({"ratio": (1.0,)}, "ratio must be two numbers that ascend and are > 0"),
+        ({"ratio": (0.0, 1.0)}, "ratio must be two ascending numbers > 0"),
+        ({"ratio": (1.0,)}, "ratio must be two ascending numbers > 0"),
         ({"test_crop": 1.5}, r"test_crop must lie in \(0, 1\], got 1.5"),
         ({"files": FileNames(["a", "b"])}, r"files must be as many as labels \(1\), got 2"),
     ],

@@ -80,7 +80,7 @@ def test_torchs_random_state_is_left_alone() -> None:
         ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
         ({"world_size": 0}, "world_size must be >= 1, got 0"),
         ({"rank": 1}, r"rank must lie in \[0, 1\), got 1"),
-        ({"rank": 0, "world_size": 5}, "data must hold an image for each of 5 ranks, got 4 images"),
+        ({"rank": 0, "world_size": 5}, "data must contain an image for each of 5 ranks, got 4 images"),
     ],
 )
 def test_bad_orders_are_named(options: dict[str, int], words: str) -> None:
@@ -231,7 +231,7 @@ def test_a_partial_batch_stays_if_it_is_the_only_one() -> None:
         ({"rank": 2, "world_size": 2}, r"rank must lie in \[0, 2\), got 2"),
         ({"pad": 6}, r"pad must lie in \[0, 6\) for images of this size, got 6"),
         ({"pad": -1}, "got -1"),
-        ({"world_size": 30}, "data must hold an image for each of 30 ranks, got 23 images"),
+        ({"world_size": 30}, "data must contain an image for each of 30 ranks, got 23 images"),
     ],
 )
 def test_bad_layouts_are_named(options: dict[str, int], words: str) -> None:

@@ -81,7 +81,7 @@ def test_every_call_is_refused_by_name(function: Any, arguments: tuple[Any, ...]
     filled = tuple(part.format(str(target)) if isinstance(part, str) else part for part in arguments)
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         content = pickle.dumps(Gadget(function, *filled), protocol=protocol)
-        with pytest.raises(ValueError, match=rf"it asks for .*\.{name}, which is refused"):
+        with pytest.raises(ValueError, match=rf"it calls .*\.{name}, which is refused"):
             loads(content)
         assert not target.exists()
 

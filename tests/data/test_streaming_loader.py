@@ -185,7 +185,7 @@ def test_an_iteration_cut_short_leaves_nothing_to_the_next_and_cannot_go_on() ->
     next(old)
     new = loader.batches(2)
     next(new)
-    with pytest.raises(RuntimeError, match="cannot go on after a new one began"):
+    with pytest.raises(RuntimeError, match="cannot continue after a new one has started"):
         next(old)
     assert same(epoch(loader), epoch(StreamingLoader(make_data(), batch_size=4, train=True)))
 

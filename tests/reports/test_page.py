@@ -51,7 +51,7 @@ def test_class_names_are_escaped(name: str, tmp_path: Path) -> None:
 
 
 def test_text_that_is_not_utf8_is_escaped_with_a_warning(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="methods.html holds names that are not UTF-8: they are escaped there"):
+    with pytest.warns(UserWarning, match="methods.html holds names that are not UTF-8: they are escaped"):
         page = methods_page(tmp_path, [replace(compared_pair(), source_class="caf\udce9 <")])
     assert "caf\\udce9 < 12 %" in page.text
 

@@ -123,7 +123,7 @@ def test_a_page_that_fails_is_a_warning(
     assert finished.folder is not None
     (finished.folder / "report.html").unlink(missing_ok=True)
     monkeypatch.setattr(run_report, broken, fail)
-    with pytest.warns(UserWarning, match=r"the run is finished, but .*report.html could not be made: no ink"):
+    with pytest.warns(UserWarning, match=r"the run is finished, but .*report.html could not be created: no ink"):
         write_run_page(finished)
     page = finished.folder / "report.html"
     assert (page.read_text(encoding="utf-8").count("<section>") if page.is_file() else 0) == sections

@@ -33,14 +33,14 @@ def test_a_class_that_the_network_does_not_have_is_named(name: str, labels: Tens
 
 
 @pytest.mark.parametrize("name", ["grad-cam", "input-gradient"])
-def test_inference_mode_rules_a_gradient_out(name: str) -> None:
+def test_sources_with_a_gradient_refuse_inference_mode(name: str) -> None:
     network = small_network()
     source, labels = saliency_source(name, network), torch.tensor([0, 4])
     with torch.inference_mode():
         images = torch.randn(2, 3, 16, 16)
-        with pytest.raises(RuntimeError, match=rf"{name} takes a gradient.*inference_mode.*no_grad"):
+        with pytest.raises(RuntimeError, match=rf"{name} needs a gradient.*inference_mode.*no_grad"):
             source(images, labels)
-    with torch.no_grad():  # images that inference mode has made serve elsewhere
+    with torch.no_grad():  # images created in inference mode work elsewhere
         assert torch.equal(source(images, labels), source(images.clone(), labels))
 
 

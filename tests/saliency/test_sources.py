@@ -258,7 +258,7 @@ def test_a_function_of_ones_own(model: Net) -> None:
     assert saliency_source(source, model) is source
     with pytest.raises(ValueError, match="must have one map per image: expected 4, got 3"):
         saliency_source(lambda x: x[1:, 0], model)(images)
-    with pytest.raises(ValueError, match=r"saliency of the given function must have shape \(B, h, w\)"):
+    with pytest.raises(ValueError, match=r"saliency of the function must have shape \(B, h, w\)"):
         saliency_source(lambda x: x, model)(images)
 
 

@@ -166,7 +166,7 @@ def test_only_the_step_of_its_own_makes_the_noise() -> None:
         with pytest.raises(ValueError, match=r"adversarial_probability must be 0 .* training_step\(model, method\)"):
             kind(network(), method())(*batch())
     for parts in ([Cutout(), method()], Compose([Cutout(), method()]), RandomChoice([sg.Mixup(), method()])):
-        with pytest.raises(ValueError, match="above 0 must stand alone or in a MethodChoice"):
+        with pytest.raises(ValueError, match="above 0 must be used alone or in a MethodChoice"):
             training_step(network(), parts)
     assert type(training_step(network(), MethodChoice([None, method()])).steps[1]) is PuzzleMixStep
     for source in ("cam", InputGradient(network(), of="score")):

@@ -116,7 +116,7 @@ def test_training_step_finds_the_step_of_every_kind() -> None:
     ("methods", "error", "message"),
     [
         ([sg.Mixup(), Cutout()], TypeError, r"transforms must be image transforms such as Cutout\(\), got Mixup"),
-        ([Cutout(), AugMix()], ValueError, "AugMix must stand alone, got Cutout before it"),
+        ([Cutout(), AugMix()], ValueError, "AugMix must be used alone, got Cutout before it"),
         ("cutout", TypeError, "got str"),
         (3, TypeError, r"methods must be methods such as Cutout\(\) or Mixup\(\), got int"),
     ],
@@ -202,11 +202,11 @@ def test_options_reach_the_members_that_have_a_use_for_them() -> None:
 
 def test_a_choice_refuses_what_has_no_meaning() -> None:
     model = Counting()
-    with pytest.raises(TypeError, match="copies must be left out of a choice in which no method has a use for it"):
+    with pytest.raises(TypeError, match="copies must be left out of a choice in which no method uses it"):
         training_step(model, MethodChoice([MIXER, sg.Mixup()]), copies=2)
     with pytest.raises(ValueError, match="normalized must be True for AugMix in a choice"):
         training_step(model, MethodChoice([AugMix(), None]))
-    with pytest.raises(ValueError, match="AugMix must stand alone"):
+    with pytest.raises(ValueError, match="AugMix must be used alone"):
         training_step(model, [Cutout(), MethodChoice([AugMix(normalized=True)])])
     with pytest.raises(TypeError, match=r"method must be MethodChoice\(\[...\]\), got Mixup"):
         ChoiceStep(model, sg.Mixup())

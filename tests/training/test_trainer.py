@@ -173,6 +173,9 @@ class Interrupting(SilentReporter):
         ("cutmix", {"accumulate": 2, "ema_decay": 0.9}),
         ("manifold-mixup", {"channels_last": True}),
         ("none", {"precision": "bf16", "checkpoint_steps": 1}),
+        ("saliency-grafting", {"passes": "remembered", "accumulate": 2}),
+        ("saliency-grafting", {"passes": "mixed", "precision": "bf16"}),
+        ("cutmix", {"originals": True, "copies": 2, "loss_combination": "sum"}),
     ],
 )
 def test_a_run_that_was_stopped_anywhere_ends_as_if_never_stopped(

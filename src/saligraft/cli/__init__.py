@@ -48,7 +48,7 @@ def saligraft(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Saliency Grafting (Park et al., AAAI 2022): train with it, compare it, look at it.
+    """Saliency Grafting (Park et al., AAAI 2022): train with it, compare it, visualise it.
 
     Examples:
 
@@ -115,7 +115,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         code = app(arguments, prog_name="saligraft", standalone_mode=False)
-        if code == INTERRUPTED:  # some versions of typer return this code after Ctrl-C, others raise Abort
+        if code == INTERRUPTED:  # after Ctrl-C some versions of typer return this code, others raise Abort
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except SystemExit as ended:  # a command has already printed its message
@@ -124,7 +124,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print("saligraft: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader (`| head`) is gone: redirect stdout, or Python reports the broken pipe again at exit.
+        # The reader (`| head`) has exited: redirect stdout, or Python reports the broken pipe again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:

@@ -49,7 +49,7 @@ def evaluate(
         _print_occluded(run, occlude, settings or [], reference)
         return
     if reference is not None:
-        raise ValueError(f"--reference says what --occlude hides, which is not given; got {reference}")
+        raise ValueError(f"--reference needs --occlude; got {reference}")
     scores = evaluate_run(run, settings or ())
     if not leave_group():
         return

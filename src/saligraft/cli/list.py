@@ -31,7 +31,7 @@ def list_choices(
 
     [bold]saligraft list[/bold]   everything but the settings
 
-    [bold]saligraft list networks[/bold]   one topic alone
+    [bold]saligraft list networks[/bold]   a single topic
 
     [bold]saligraft list methods --measure[/bold]   the methods, with the cost of each on this machine
 
@@ -55,7 +55,7 @@ def list_choices(
 
 
 def _methods(measure: bool = False) -> "Table":
-    """All methods, kind by kind, then the two ways to join them."""
+    """All methods, kind by kind, then the two ways to combine them."""
     from statistics import median
 
     from saligraft.cli import measure as timing
@@ -83,7 +83,8 @@ def _methods(measure: bool = False) -> "Table":
     row(RANDOM_CHOICE, "as drawn", f"{_first_sentence(RandomChoice)}")
     table.caption = (
         "Passes: forward + backward of one step over a batch, those for saliency included; fine-grained saliency needs "
-        "none, AugMix shows three views at once. `saligraft list methods --measure` times them."
+        "none, AugMix shows three views at once. With training.passes=mixed saliency-grafting has 2 + 1, with "
+        "remembered 1 + 1. `saligraft list methods --measure` times them."
     )
     if measure:
         table.caption = (
@@ -144,7 +145,7 @@ def _recipes() -> "Table":
 
 
 def _expected(result: dict[str, Any]) -> str:
-    """Where a row's result is from, and its numbers."""
+    """The source of a row's result, and its numbers."""
     source, digits = (f"Table {result['table']}", 2) if "table" in result else ("measured here", 1)
     numbers = [result[kind] for kind in ("top1", "top5", "localization") if kind in result]
     shown = " / ".join(" ± ".join(f"{part:.{digits}f}" for part in number) for number in numbers)

@@ -1,4 +1,4 @@
-"""What a training step costs with each method, measured against plain training."""
+"""Measure the cost of a training step with each method, relative to plain training."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -47,12 +47,12 @@ def measure_costs(rounds: int = ROUNDS, seconds: float = 12.0) -> dict[str, list
 def time_in_turn(
     contenders: Mapping[str, Callable[[], None]], rounds: int, seconds: float = float("inf")
 ) -> dict[str, list[float]]:
-    """CPU seconds of each contender in each round; all run in every round, so that a machine's noise falls on all.
+    """Measure CPU seconds of each contender in each round; all run in every round, so that noise affects all.
 
     Args:
         contenders: What to time, by name.
-        rounds: At most this many, after two to warm up.
-        seconds: No further round after this time, once there are three.
+        rounds: Largest number of rounds, after two for warm-up.
+        seconds: Stop after this time, but not before three rounds.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
     start = time.perf_counter()

@@ -118,20 +118,23 @@ def _print_list(
     from saligraft.experiments.results import progress_of
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", caption_justify="left")
-    for column in ("name", "paper", *SCALES, f"done in {out}"):
-        table.add_column(column, no_wrap=column == "name")
+    table.add_column("name", style="cyan", no_wrap=True)
+    for column in ("scale", "what it takes"):
+        table.add_column(column)
     for experiment in experiments:
-        costs = []
+        table.add_section()
+        table.add_row(experiment.name, "", f"[bold]{experiment.paper}: {experiment.title}[/]")
         for name in SCALES:
             own = cast("ScaleName", name)
-            rows = rows_of(experiment, own, regime, data_root)
-            costs.append(cost_of(rows, seeds or experiment.seeds[own]))
+            rows, count = rows_of(experiment, own, regime, data_root), seeds or experiment.seeds[own]
+            cost = cost_of(rows, count)
+            if name == "laptop":
+                cost += f"; {experiment.time}"
             if name == scale:
-                done, total = progress_of(experiment, rows, seeds or experiment.seeds[own], out)
-        costs[1] += f"\n{experiment.time}"
-        table.add_row(experiment.name, f"{experiment.paper}\n{experiment.title}", *costs, f"{done} of {total}")
+                cost += "; [green]done in {}: {} of {}[/]".format(out, *progress_of(experiment, rows, count, out))
+            table.add_row("", name, cost)
     table.caption = (
-        "Runs, epochs and passes (forward + backward over the training images) of all runs together. Experiments "
-        "share equal runs: all of them together take fewer."
+        "Of all runs together; passes are forward + backward passes over the training images, in epochs. Experiments "
+        "share equal runs: all of them together take less."
     )
     Console().print(table)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from saligraft.experiments.show import Lens
     from saligraft.reports.gallery import Mixer
 
-SIZE_OF_FILES = 160  # pixels per side of a user's own images: keeps their detail, and the page small
+SIZE_OF_FILES = 160  # pixels per side of a user's own images: keeps detail and a small page
 METHOD = "saliency-grafting"
 FEWEST_CLASSES = 10  # of a data set that is rendered on demand
 
@@ -80,8 +80,8 @@ def show(
         mixer = build_method(method or METHOD, grid, temperature)
     else:
         options = {"--method": method, "--grid": grid, "--temperature": temperature}
-        _refuse(options, "with --methods, which shows each by its defaults")
-        chosen_methods(methods)  # a wrong name must show before a network is trained
+        _refuse(options, "with --methods, which shows each method with its defaults")
+        chosen_methods(methods)  # fail on a wrong name before a network is trained
     pool = _own_images(own, size, seed) if own else _test_images(data or "shapes", root, size, seed)
     scene = Scene(pool=pool, lens=_lens(network, run, pool, out, seed), out=out, rows=rows, seed=seed)
     if methods is None:
@@ -144,7 +144,7 @@ def _test_images(data: str, root: Path | None, size: int | None, seed: int) -> "
     accepted = inspect.signature(DATASETS[resolve(data, root)[0]]).parameters
     if size is not None and "size" not in accepted:
         raise ValueError(f"--size must be left out for {data}, whose images have a fixed size, got {size}")
-    wanted = {"size": size, "per_class": -(-POOL // FEWEST_CLASSES)}  # render no more images than are used
+    wanted = {"size": size, "per_class": -(-POOL // FEWEST_CLASSES)}  # render only as many images as are used
     options: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None and name in accepted}
     return choose(load(data, split="test", root=root, **options), POOL, seed)
 

@@ -57,10 +57,10 @@ BestOfOption = Annotated[
     ),
 ]
 PlanOption = Annotated[
-    bool, typer.Option("--plan", help="Measure a few steps and say what the run would take; write nothing.")
+    bool, typer.Option("--plan", help="Measure a few steps and estimate the cost of the run; write nothing.")
 ]
 DownloadOption = Annotated[
-    bool, typer.Option("--download", help="First fetch the data set from its official source, if it is not there.")
+    bool, typer.Option("--download", help="First download the data set from its official source, if it is missing.")
 ]
 
 
@@ -87,12 +87,12 @@ def train(
 
     [bold]saligraft train shapes-wrn-10-2 --method saliency-grafting[/bold]   a row of a bundled recipe
 
-    [bold]saligraft train shapes-wrn-10-2-saliency-grafting[/bold]   the same by one name
+    [bold]saligraft train shapes-wrn-10-2-saliency-grafting[/bold]   the same as a single name
 
     [bold]saligraft train shapes-wrn-10-2 --seed 1 --set training.epochs=5 --out runs/short[/bold]   a shorter run
 
     [bold]saligraft train shapes-wrn-10-2 --set method.name=cutmix --set method.options.probability=0.5[/bold]
-    another method, with an option of its own
+    another method, with one of its options
 
     [bold]saligraft train shapes-wrn-10-2 --set method.name=cutout+mixup[/bold]   two methods, one after the other
 
@@ -102,7 +102,7 @@ def train(
 
     [bold]saligraft train cifar100-wrn-28-10 --best-of optimizer.weight_decay=0.0005,0.0001[/bold]   as the paper does
 
-    [bold]saligraft train cifar100-wrn-28-10 --plan[/bold]   speed, memory and time to the end, before you pay for it
+    [bold]saligraft train cifar100-wrn-28-10 --plan[/bold]   estimate speed, memory and total time
 
     [bold]torchrun --nproc-per-node 2 -m saligraft train shapes-wrn-10-2[/bold]   two processes
     """
@@ -124,7 +124,7 @@ def train(
         outcome = _until_stopped(partial(training.train_best_of, source, best_of, folder, **options), again)
         if outcome is not None:
             _print_results(outcome.summaries)
-            print(f"best {outcome.setting}: {outcome.best}, picked on test error, so the number is optimistic")
+            print(f"best {outcome.setting}: {outcome.best}, selected by test error, so the number is optimistic")
             print(f"run folder: {outcome.folders[outcome.best]}")
         return
     result = _until_stopped(partial(training.train, chosen, folder, **options), ["train", str(folder)])
@@ -135,7 +135,7 @@ def train(
 
 
 def _until_stopped(call: Callable[[], Outcome], arguments: list[str]) -> Outcome | None:
-    """Return the outcome of the call, in the main process alone; a signal prints how to resume and ends the program."""
+    """Return the outcome of the call, only in the main process; after a signal print how to resume and exit."""
     from saligraft.training import RunStopped, leave_group
 
     try:

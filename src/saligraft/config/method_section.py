@@ -17,8 +17,8 @@ options.per = "sample"
 options.mixup.alpha = 0.2
 ```
 
-Several methods have one table of options each, under their names, so that `--set method.options.mixup.alpha=0.2`
-reaches them. "cutout+mixup" is another way to write the list, and the only one among `choices`.
+Each of several methods has its own table of options, under its name, so that `--set method.options.mixup.alpha=0.2`
+works. "cutout+mixup" is another way to write the list, and the only one in `choices`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,16 +52,16 @@ class MethodSection(RecipeSection):
     name: str = NONE
     """A method of `saligraft list methods`, several in order, "random-choice", or "none" for plain training."""
     choices: dict[str, Share] = Field(default_factory=dict)
-    """Of random-choice: the methods to choose from, and the probability of each; together 1."""
+    """For random-choice: the methods to choose from and their probabilities, which sum to 1."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Fields of the method, such as temperature; a table for each method where there are several."""
+    """Fields of the method, such as temperature; one table per method if there are several."""
     saliency: SaliencySection = SaliencySection()
     """Where saliency maps come from."""
 
     @field_validator("name", mode="before")
     @classmethod
     def _joined(cls, name: Any) -> Any:
-        """A list of names as one name; empty and other lists fail as the wrong type."""
+        """Join a list of names to one name; empty and other lists fail as the wrong type."""
         is_list = isinstance(name, tuple) and name and all(isinstance(part, str) for part in name)
         return AND.join(name) if is_list else name
 
@@ -77,8 +77,8 @@ class MethodSection(RecipeSection):
             _complete_method(self.name, self.options)
         try:
             methods = self.build(ANY_DATA)
-            resolve_step(methods)  # what no step can train is refused now
-        except TypeError as error:  # pydantic accepts only a ValueError as the user's mistake
+            resolve_step(methods)  # refuses combinations that no step can train
+        except TypeError as error:  # pydantic reports only ValueErrors as the user's mistake
             raise ValueError(str(error)) from error
         self._complete_saliency(methods)
         return self
@@ -87,7 +87,7 @@ class MethodSection(RecipeSection):
         sources = saliency_sources(methods)
         if not sources:
             if self.saliency != SaliencySection():
-                raise ValueError(f"saliency must be left out for method {self.name}, which looks at none")
+                raise ValueError(f"saliency must be left out for method {self.name}, which uses none")
             return
         if len(sources) > 1 and self.saliency.name is None:
             names, valid = ", ".join(sources), ", ".join(SALIENCY_SOURCES)
@@ -99,20 +99,20 @@ class MethodSection(RecipeSection):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of all methods that take part."""
+        """The names of all methods."""
         names = self.choices if self.name == RANDOM_CHOICE else [self.name]
         return tuple(part for name in names for part in name.split(AND) if part != NONE)
 
     @property
     def with_originals(self) -> bool:
-        """True where the originals are trained on too, beside one or more copies of mixed images."""
+        """Whether training uses the originals as well as mixed images."""
         return any(REGISTRY[name].with_originals for name in self.parts)
 
     def build(self, data: Normalization | None = None) -> Sequence[Method | MethodChoice]:
-        """The methods in order, for `training_step`; none for plain training.
+        """Build the methods in order, for `training_step`; none for plain training.
 
         Args:
-            data: How the loader normalises images; None for the methods' own defaults.
+            data: How the loader normalises images; None for the methods' defaults.
         """
         if self.name == RANDOM_CHOICE:
             own = {name: value for name, value in self.options.items() if name not in self.choices}
@@ -131,7 +131,7 @@ def _complete_choices(options: dict[str, Any], choices: Mapping[str, float]) -> 
 
 
 def _complete_method(name: str, options: dict[str, Any]) -> None:
-    """Write out every option of one method, or of each part of a composition under its name."""
+    """Fill in every option of one method, or of each part of a composition under its name."""
     parts = name.split(AND)
     for part in parts:
         if part not in (REGISTRY if len(parts) > 1 else METHOD_NAMES):
@@ -141,7 +141,7 @@ def _complete_method(name: str, options: dict[str, Any]) -> None:
         _complete_fields(name, options)
         return
     if len(set(parts)) < len(parts):
-        raise ValueError(f"name must hold each method once, got {name!r}")
+        raise ValueError(f"name must contain each method once, got {name!r}")
     complete_options(options, {part: {} for part in parts}, f"method {name}")
     for part in parts:
         _complete_fields(part, _table(options, part))
@@ -157,7 +157,7 @@ def _complete_fields(name: str, options: dict[str, Any]) -> None:
         if method.data_decides:
             del known[field]
         else:
-            known[field] = ...  # left out unless given
+            known[field] = ...  # omitted unless set
     complete_options(options, known, f"method {name}")
     for field in _may_be_none(method) & options.keys():
         if options[field] in (None, NONE):
@@ -167,7 +167,7 @@ def _complete_fields(name: str, options: dict[str, Any]) -> None:
 
 
 def _table(options: dict[str, Any], name: str) -> dict[str, Any]:
-    """The table of one method's options, as a copy; anything else in its place is refused."""
+    """A copy of one method's table of options; any other type is refused."""
     if not isinstance(options[name], Mapping):
         raise ValueError(f"options.{name} must be a table of options, got {options[name]!r}")
     options[name] = dict(options[name])
@@ -188,7 +188,7 @@ def _built(name: str, options: Mapping[str, Any], data: Normalization | None) ->
 
 
 def _choice(members: Sequence[Sequence[Method]], **options: Any) -> RandomChoice | MethodChoice:
-    """A batch mixer where all members are such and image transforms; else a choice of steps."""
+    """Build a batch mixer if all methods are batch mixers or image transforms, else a choice of steps."""
     mixers: list[Any] = []
     for member in members:
         parts = [part for part in member if isinstance(part, BatchMixer | ImageTransform) and not part.makes_noise]

@@ -1,4 +1,4 @@
-"""A recipe: everything that decides a run's numbers, validated when it is created.
+"""A recipe: everything that determines a run's numbers, validated when it is created.
 
 Written as TOML; `recipe_file.py` reads and writes it.
 """
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from saligraft.config.method_section import MethodSection
+from saligraft.config.method_section import ANY_DATA, MethodSection
 from saligraft.config.schedule import (
     ConstantSchedule,
     CosineSchedule,
@@ -17,8 +17,14 @@ from saligraft.config.schedule import (
 )
 from saligraft.config.sections import DataSection, NetworkSection, OptimizerSection, RecipeSection, Seed
 from saligraft.config.training_section import TrainingSection
-from saligraft.methods import FeatureMixer
+from saligraft.methods import REGISTRY, BatchMixer, FeatureMixer, MethodChoice, StepStrategy
 from saligraft.methods.registry import methods_of
+from saligraft.saliency.base import Passes, SaliencySource
+from saligraft.saliency.sources import SALIENCY_SOURCES
+from saligraft.step import PassPlan, check_remembered
+from saligraft.steps import resolve_step
+
+EVAL = ("mode", "eval")  # the default of sources that make a pass of their own
 
 
 class Recipe(RecipeSection):
@@ -50,14 +56,100 @@ class Recipe(RecipeSection):
         """Whether the warm-up takes the entire run, so that its method is never applied."""
         return bool(self.method.parts) and self.training.warmup_epochs >= self.training.epochs
 
+    @property
+    def passes(self) -> PassPlan | None:
+        """What a step trains on, by training.passes or training.originals; None for what the method's authors do."""
+        training, own = self.training, self.method.with_originals
+        if training.passes is not None or training.originals in (None, own):
+            return training.passes
+        return "both" if training.originals else "mixed"
+
+    @property
+    def with_originals(self) -> bool:
+        """Whether the originals are trained on too, beside one or more copies of mixed images."""
+        return self.method.with_originals if self.passes is None else self.passes == "both"
+
+    @property
+    def weighs_losses(self) -> bool:
+        """Whether a step may train on several batches: originals and copies, or several copies."""
+        return self.method.with_originals or self.passes is not None
+
+    @property
+    def loss_weights(self) -> tuple[float, ...]:
+        """Of the originals, if they are trained on, and of each copy."""
+        weights = self.training.loss_weights or (1.0,) * self._batches
+        total = 1.0 if self.training.loss_combination == "sum" else sum(weights)
+        return tuple(weight / total for weight in weights)
+
+    @property
+    def passes_per_step(self) -> Passes | None:
+        """Forward and backward passes of a step once the network is warm; None where each batch draws its step."""
+        methods = self.method.build(ANY_DATA)
+        if methods and isinstance(methods[-1], MethodChoice):
+            return None
+        if not methods or self.passes == "remembered":
+            return Passes(1, 1)
+        if isinstance(methods[-1], FeatureMixer | StepStrategy):
+            return REGISTRY[self.method.parts[-1]].passes
+        source = SALIENCY_SOURCES.get(self.method.saliency.name or "", SaliencySource)
+        maps = source.shared if self.with_originals else source.alone
+        return Passes(self._batches + maps.forward, self._batches + maps.backward)
+
+    @property
+    def _batches(self) -> int:
+        return self.training.copies + self.with_originals
+
+    @model_validator(mode="after")
+    def _consistent_passes(self) -> Self:
+        training, passes = self.training, self.passes
+        setting = "passes" if training.passes is not None else "originals"
+        if training.originals is not None and training.originals != self.with_originals:
+            raise ValueError(
+                f"training.originals must be left out for training.passes {passes!r}, got {training.originals}"
+            )
+        if passes is not None:
+            step, arguments = resolve_step(self.method.build(ANY_DATA))
+            method = arguments.get("method")
+            if not isinstance(method, BatchMixer) or method.makes_noise:
+                noise = " with an adversarial_probability above 0" if isinstance(method, BatchMixer) else ""
+                raise ValueError(
+                    f"training.{setting} must be left out for method {self.method.name!r}{noise}, which is trained by "
+                    f"{step.__name__}"
+                )
+            if passes == "remembered":
+                check_remembered(method, training.copies)
+                if self.method.saliency.name != "feature-map":
+                    raise ValueError(
+                        "method.saliency.name must be 'feature-map' for training.passes 'remembered', "
+                        f"got {self.method.saliency.name!r}"
+                    )
+        source = self.method.saliency
+        if self.with_originals and not self.method.with_originals and source.name is not None:
+            # The map now comes from the training pass, and in its mode.
+            options = {option: value for option, value in source.options.items() if (option, value) != EVAL}
+            section = source.model_copy(update={"options": options}).complete(source.name, in_training_pass=True)
+            object.__setattr__(self, "method", self.method.model_copy(update={"saliency": section}))
+        return self._consistent_losses()
+
+    def _consistent_losses(self) -> Self:
+        training, weights = self.training, self.training.loss_weights
+        for setting, default in (("copies", 1), ("loss_weights", None), ("loss_combination", None)):
+            value = getattr(training, setting)
+            if value != default and not self.weighs_losses:
+                raise ValueError(
+                    f"training.{setting} must be {default or 'left out'} for method {self.method.name!r}, which trains "
+                    f"on mixed images alone unless training.originals is true, got {value!r}"
+                )
+        if weights is not None and len(weights) != self._batches:
+            parts = "originals, copies" if self.with_originals else "copies"
+            raise ValueError(f"training.loss_weights must have {self._batches} entries ({parts}), got {len(weights)}")
+        if weights is not None and not sum(weights):
+            raise ValueError(f"training.loss_weights must not all be 0, got {list(weights)}")
+        return self
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         training = self.training
-        if training.copies > 1 and not self.method.with_originals:
-            raise ValueError(
-                f"training.copies must be 1 for method {self.method.name!r}, which trains on mixed images alone, "
-                f"got {training.copies}"
-            )
         if training.warmup_epochs > training.epochs:
             raise ValueError(
                 f"training.warmup_epochs must be <= training.epochs ({training.epochs}), got {training.warmup_epochs}"

@@ -20,8 +20,8 @@ network.options.shake_drop = true
 ```
 
 `expected` lists known results in %, each `[mean]` or `[mean, standard error]` of `top1`, `top5` (errors) or
-`localization` (accuracy). `table` is the paper's, absent where measured here; `metric` is a key of result.json, absent
-where the paper does not say; `quoted` names whom the paper quotes; `set`, `occlude` and `on` say what else differs.
+`localization` (accuracy). `table` is the paper's, absent if measured here; `metric` is a key of result.json, absent if
+the paper does not specify it; `quoted` names the paper's source; `set`, `occlude` and `on` list other differences.
 """
 
 import datetime
@@ -38,7 +38,7 @@ from typing import Any
 from saligraft.config.recipe import Recipe, make_recipe
 
 Table = dict[str, Any]
-PLAIN = "none"  # the row that a file itself means
+PLAIN = "none"  # the row for the file itself
 FOLDER = Path(__file__).parents[1] / "recipes"
 
 
@@ -78,8 +78,8 @@ def load_recipe(
         path_or_name: A recipe file, or the name of a bundled recipe.
         overrides: Settings to change, "section.key=value"; later ones win.
         seed: Seed to use instead of the recipe's.
-        method: Row of the protocol to use. Where there is none of that name, the method with its default options, with
-            a warning.
+        method: Row of the protocol to use. If there is no such row, the method with its default options, with a
+            warning.
 
     Returns:
         The validated recipe.
@@ -102,12 +102,12 @@ def load_recipe(
                 stacklevel=2,
             )
     for override in overrides:
-        # Options before or after a new name alike are the new one's: old options are dropped below, and only there.
+        # Options set before or after a new name both belong to it: old options are dropped below, and only there.
         changed = merge(changed, parse_override(override), keep_options=True)
     table = merge(_read_with_bases(file, row), changed)
     _shorten_warmup(table, changed)
     if "method" in changed or any("name" in changed.get(section, {}) for section in ("data", "network")):
-        # The title and source of the recipe are not true of other data, another network or another method.
+        # The title and source of the recipe do not apply to other data, networks or methods.
         table |= {"title": "", "paper": ""} | {key: changed[key] for key in ("title", "paper") if key in changed}
     if seed is not None:
         table["seed"] = seed
@@ -115,7 +115,7 @@ def load_recipe(
 
 
 def _shorten_warmup(table: Table, changed: Table) -> None:
-    """Where overrides make a run as short as its warm-up, shorten the warm-up, so that the last epoch still mixes."""
+    """Shorten the warm-up if overrides make the run no longer than it, so that the last epoch still mixes."""
     by_user = changed.get("training")
     if isinstance(by_user, Mapping) and "warmup_epochs" not in by_user:
         epochs, warmup = by_user.get("epochs"), table["training"].get("warmup_epochs")
@@ -142,7 +142,7 @@ def find_recipe(path_or_name: str | Path) -> tuple[Path, str]:
     bundled = bundled_recipes()
     if str(path_or_name) not in bundled:
         near = difflib.get_close_matches(str(path_or_name), bundled, n=3)
-        hint = (f"near: {', '.join(near)}; " if near else "") + f"all {len(bundled)} of them: saligraft list recipes"
+        hint = (f"similar: {', '.join(near)}; " if near else "") + f"all {len(bundled)} of them: saligraft list recipes"
         raise ValueError(f"no recipe file or bundled recipe {str(path_or_name)!r}; {hint}")
     protocol, row = bundled[str(path_or_name)]
     return FOLDER / f"{protocol}.toml", row
@@ -204,13 +204,13 @@ def parse_override(text: str) -> Table:
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any], *, keep_options: bool = False) -> Table:
     """Lay `changes` over `base`, table by table.
 
-    A section that gets another `name` loses what belonged to the old one: its options, and all else of a method or
-    schedule.
+    A section whose `name` changes loses the settings of the old one: its options and, for a method or schedule,
+    everything else.
 
     Args:
-        base: Table to start from; stays as it is.
+        base: Table to start from; not changed.
         changes: Values that replace those of `base`.
-        keep_options: Whether a section keeps what belonged to its old name.
+        keep_options: Whether a section keeps the settings of its old name.
 
     Returns:
         A new table.
@@ -233,7 +233,7 @@ def dump_recipe(recipe: Recipe) -> str:
         recipe: Recipe to write.
 
     Returns:
-        Every setting, so that the text depends on no base and no default.
+        Every setting, so that the text depends on no other recipe or default.
 
     Example:
         >>> dump_recipe(Recipe(title="Mine")).splitlines()[0]
@@ -261,7 +261,7 @@ def dump_toml(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
 
 def _read_with_bases(file: Path, row: str = PLAIN, seen: tuple[Path, ...] = ()) -> Table:
     if file.resolve() in seen:
-        raise ValueError(f"{file} extends itself, by way of {', '.join(path.name for path in seen)}")
+        raise ValueError(f"{file} extends itself, through {', '.join(path.name for path in seen)}")
     table = read_rows(file)[row]
     table.pop("expected", None)
     base = table.pop("extends", None)

@@ -1,4 +1,4 @@
-"""[method.saliency] of a recipe: where the maps come from, for methods that look at them."""
+"""[method.saliency] of a recipe: where the maps come from, for methods that use them."""
 
 import inspect
 from collections.abc import Mapping
@@ -8,12 +8,13 @@ from pydantic import Field
 from torch import nn
 
 from saligraft.config.sections import RecipeSection, complete_options
+from saligraft.hooks import Mode
 from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.sources import SALIENCY_SOURCES, saliency_source
 
 
 class Normalization(NamedTuple):
-    """What the loader normalises images by, for pixels in [0, 1].
+    """How the loader normalises images, for pixels in [0, 1].
 
     Args:
         mean: Of each channel.
@@ -25,17 +26,17 @@ class Normalization(NamedTuple):
 
 
 class SaliencySection(RecipeSection):
-    """[method.saliency]: where the maps come from, for methods that look at them."""
+    """[method.saliency]: where the maps come from, for methods that use them."""
 
     name: str | None = None
     """A saliency source of `saligraft list saliency`; by default the one of the method's authors."""
     layer: str | None = None
-    """Module of the network whose features are looked at; by default the last spatial map is found."""
+    """Module of the network whose features are used; by default the last spatial map."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Options of the source, such as of and over; what is not given gets its default, mean and std are the data's."""
+    """Options of the source, such as of and over; others keep their defaults, mean and std are the data's."""
 
     def complete(self, own: str, *, in_training_pass: bool) -> Self:
-        """With its name and all options that it uses written out.
+        """Return the section with its name and all its options filled in.
 
         Args:
             own: The source that the method's authors use, the default.
@@ -46,8 +47,8 @@ class SaliencySection(RecipeSection):
             raise ValueError(f"unknown saliency source {name!r}; valid: {', '.join(SALIENCY_SOURCES)}")
         accepted = _arguments(name)
         if self.layer is not None and "layer" not in accepted:
-            raise ValueError(f"layer must be left out for {name}, which looks at no layer, got {self.layer!r}")
-        # A map that the training pass yields comes in that pass's mode.
+            raise ValueError(f"layer must be left out for {name}, which reads no layer, got {self.layer!r}")
+        # A map from the training pass has that pass's mode.
         others = ("model", "layer", "mean", "std", *(("mode",) if in_training_pass else ()))
         defaults = {option: p.default for option, p in accepted.items() if option not in others}
         options = dict(self.options)
@@ -56,15 +57,19 @@ class SaliencySection(RecipeSection):
         given = {option: value for option, value in options.items() if value is not None}  # TOML has no null
         return self.model_copy(update={"name": name, "options": given})
 
-    def build(self, model: nn.Module, data: Normalization) -> SaliencySource:
-        """The source; bottom-up ones undo the normalisation first.
+    def build(self, model: nn.Module, data: Normalization, mode: Mode | None = None) -> SaliencySource:
+        """Build the source; bottom-up ones undo the normalisation first.
 
         Args:
-            model: The network that the source looks at, if it looks at any.
+            model: The network that the source reads, if it reads any.
             data: How the loader normalises images.
+            mode: Of the network in a pass for maps alone, in place of the section's.
         """
-        undone = data._asdict() if self.name and "mean" in _arguments(self.name) else {}
-        return saliency_source(self.name, model, layer=self.layer, **self.options, **undone)
+        accepted = _arguments(self.name or "feature-map")
+        added = data._asdict() if "mean" in accepted else {}
+        if mode is not None and "mode" in accepted:
+            added["mode"] = mode
+        return saliency_source(self.name, model, layer=self.layer, **{**self.options, **added})
 
 
 def _arguments(source: str) -> Mapping[str, inspect.Parameter]:

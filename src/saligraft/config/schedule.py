@@ -1,4 +1,4 @@
-"""[schedule] of a recipe: the learning rate as a pure function of the epochs done, so that nothing is carried along."""
+"""[schedule] of a recipe: the learning rate as a pure function of the completed epochs, without state."""
 
 import bisect
 import math
@@ -22,8 +22,8 @@ class ScheduleSection(RecipeSection, ABC):
         """Return the factor of the recipe's learning rate.
 
         Args:
-            epoch: Epochs done, with the fraction of the current one.
-            epochs: Of the run.
+            epoch: Completed epochs, including the fraction of the current one.
+            epochs: Epochs of the run.
 
         Example:
             >>> StepSchedule(name="step", milestones=[2], decay=0.5).factor(2.5, epochs=4)
@@ -94,7 +94,7 @@ class OneCycleSchedule(ScheduleSection):
 
 
 class PiecewiseLinearSchedule(ScheduleSection):
-    """The learning rate runs in straight lines from point to point, and stays at the last.
+    """The learning rate is linear between points, and constant after the last.
 
     With few points, the cyclic learning rate of fast ImageNet training (Wong et al. 2020).
     """

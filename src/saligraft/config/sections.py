@@ -13,7 +13,7 @@ from saligraft import data as datasets
 from saligraft.checks import not_absurd, utf8
 from saligraft.networks import build_network
 
-# Upper bounds are far above any use, and below what overflows, never ends or fills the memory.
+# Upper bounds are far above any use, and below values that overflow, run forever or exhaust the memory.
 Count = Annotated[int, Field(ge=1, le=10**6)]
 CountOrZero = Annotated[int, Field(ge=0, le=10**6)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -64,7 +64,7 @@ class DataSection(RecipeSection):
     pad: CountOrZero = 4
     """Pixels of padding on each side for the random crop of images in memory."""
     flip: bool = True
-    """Mirror training images at random."""
+    """Flip training images at random."""
     workers: Annotated[int, Field(ge=0, le=256)] = 0
     """Loader processes per training process, for data that are not held in memory; 0: none."""
     per_class_subset: Count | None = None
@@ -96,7 +96,7 @@ class NetworkSection(RecipeSection):
     def _can_be_built(self) -> Self:
         untrained = {"pretrained": False} if self.options.get("pretrained") else {}  # validation must not download
         try:
-            with torch.device("meta"):  # no memory: a mistake shows before any data is loaded
+            with torch.device("meta"):  # takes no memory, so errors appear before any data is loaded
                 network = build_network(self.name, num_classes=2, **self.options | untrained)
         except (TypeError, RuntimeError, ArithmeticError) as error:  # for numbers that are too large
             raise ValueError(str(error)) from error

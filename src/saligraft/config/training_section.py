@@ -5,8 +5,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from saligraft.config.sections import Count, CountOrZero, RecipeSection
+from saligraft.config.sections import Count, CountOrZero, NotNegative, RecipeSection
 from saligraft.data.image_files import LARGEST_VIEW
+from saligraft.step import PassPlan
 
 
 class Phase(RecipeSection):
@@ -17,7 +18,7 @@ class Phase(RecipeSection):
     size: Annotated[int, Field(ge=1, le=LARGEST_VIEW)]
     """Height and width of its training images, in pixels; tests keep theirs."""
     batch_size: Count
-    """Images of one step during the phase, in place of training.batch_size."""
+    """Images per step during the phase, instead of training.batch_size."""
 
 
 class TrainingSection(RecipeSection):
@@ -26,15 +27,23 @@ class TrainingSection(RecipeSection):
     epochs: Count = 30
     """Passes over the training images."""
     batch_size: Count = 64
-    """Images of one step, over all processes together."""
+    """Images per step, over all processes."""
     accumulate: Count = 1
     """Parts that a step's batch is split into, to accumulate their gradients; partners stay within a part."""
     phases: tuple[Phase, ...] = ()
     """Progressive resizing: parts of the run with other image and batch sizes, the first from_epoch 0."""
     warmup_epochs: CountOrZero = 0
     """First epochs without mixing, while saliency is not yet meaningful (paper §4.3); crop and flip stay."""
+    originals: bool | None = None
+    """Train on originals and mixed images, with any batch mixer; by default as the method's authors do."""
+    passes: PassPlan | None = None
+    """Images trained on: "both" originals and mixed, "mixed" alone, or these by "remembered" maps, at plain cost."""
     copies: Annotated[int, Field(ge=1, le=100)] = 1
-    """Independent mixed batches beside each original one; for methods that train on originals too."""
+    """Independent mixed batches of each original one; for methods that train on originals too."""
+    loss_weights: Annotated[tuple[NotNegative, ...], Field(min_length=1)] | None = None
+    """Weights of the loss of the originals, if they are trained on, and of each copy; by default all 1."""
+    loss_combination: Literal["mean", "sum"] | None = None
+    """Whether these weighted losses are averaged, the default, or summed as by the authors of Puzzle Mix."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of each label spread evenly over all classes."""
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -48,7 +57,7 @@ class TrainingSection(RecipeSection):
     sync_batch_norm: bool = False
     """Compute batch norm statistics over the images of all processes; CUDA only."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
-    """What a loss that is not finite does: stop the run, or skip the step."""
+    """What to do if a loss is not finite: stop the run, or skip the step."""
     checkpoint_epochs: Count = 1
     """Epochs from one checkpoint to the next."""
     checkpoint_steps: CountOrZero = 0

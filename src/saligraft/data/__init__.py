@@ -1,4 +1,4 @@
-"""Data sets by name, and the loaders that make batches of them: from memory, or from files by workers."""
+"""Data sets by name, and loaders of batches: from memory, or from files read by worker processes."""
 
 import inspect
 from collections.abc import Callable
@@ -52,14 +52,14 @@ ALIASES = {"cub200": "cub"}
 def load(name: str = "shapes", *, split: str = "train", root: str | Path | None = None, **options: Any) -> Split:
     """Load one split of a data set by name, as a torch `Dataset`.
 
-    `data[i]` is sample i as a test shows it, an image (C,H,W), float32 and normalised, and its class, so that
-    `torch.utils.data.DataLoader` takes the split as it is. The laboratory's own loader, `make_data_loader`, differs: it
-    augments training images, keyed by (seed, epoch, sample index), and yields a `Batch`, which also says which samples
-    it holds and how each was cropped and flipped.
+    `data[i]` is the test view of sample i, an image (C,H,W), float32 and normalised, and its class, so the split works
+    in `torch.utils.data.DataLoader` directly. The laboratory's loader, `make_data_loader`, differs: it augments
+    training images, keyed by (seed, epoch, sample index), and yields a `Batch`, which also holds the samples' indices
+    and how each was cropped and flipped.
 
     Args:
-        name: One of `DATASETS`; a user's own pictures are "folder:PATH".
-        split: "train" or "test"; "val" too where the official name is that.
+        name: One of `DATASETS`; "folder:PATH" for your own images.
+        split: "train" or "test"; also "val" where that is the official name.
         root: Folder of the data set's files, by default `data/NAME`; None for `shapes`, which needs none.
         options: Those of the data set's own function, e.g. size, per_class and seed of `shapes`.
 
@@ -90,13 +90,13 @@ def resolve(name: str, root: str | Path | None = None) -> tuple[str, str | Path 
     """Return the entry of `DATASETS` and the root that a name means.
 
     Args:
-        name: An entry, another name of one, or "folder:PATH", which names both.
-        root: Folder of the files, passed through.
+        name: An entry, an alias of one, or "folder:PATH", which contains both.
+        root: Folder of the files, returned unless the name contains it.
     """
     kind, colon, path = name.partition(":")
     if kind == "folder" and colon:
         if root is not None:
-            raise ValueError(f"root must be None for {name}, whose name holds it, got {str(root)!r}")
+            raise ValueError(f"root must be None for {name}, whose name contains it, got {str(root)!r}")
         if not path:
             raise ValueError("data set folder: must name a path, as in folder:PATH, got none")
         name, root = kind, path
@@ -123,9 +123,9 @@ def make_data_loader(
         batch_size: Samples per batch and rank.
         train: Whether to shuffle and augment.
         seed: Decides order and augmentation, with the epoch.
-        pad: Padding of random crops; for images in memory, others are cropped as their data set says.
-        flip: Whether to mirror half of the training images.
-        workers: Reading processes; images in memory need none.
+        pad: Padding of random crops of images in memory; other data sets define their own crops.
+        flip: Whether to flip half of the training images.
+        workers: Worker processes; images in memory need none.
         placement: device, rank, world_size of `Loader`.
 
     Example:

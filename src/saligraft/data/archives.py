@@ -1,9 +1,9 @@
-"""Read or unpack an archive; when unpacked, all its files end up in the target folder, or none at all.
+"""Read or unpack an archive; unpacking is atomic: all files appear in the target folder, or none.
 
-Its checksum is to be verified before: a tar file that was cut between two of its files looks like a shorter one.
+Verify its checksum first: a tar file truncated between two of its files looks like a complete, shorter one.
 
-Only plain files and folders are read, and they are written here. Of `tarfile` only the parser of a single header is
-used: its extraction can be led out of the folder by links (CVE-2025-4517, before Python 3.11.13), and its reader loads
+Only plain files and folders are read, and written by this module. From `tarfile` only the parser of a single header is
+used: links can redirect its extraction out of the folder (CVE-2025-4517, before Python 3.11.13), and its reader loads
 headers of any size into memory.
 """
 
@@ -21,11 +21,11 @@ from typing import IO
 
 from saligraft.io.files import atomic_path
 
-MOST_MEMBERS = 250_000  # twice those of Tiny-ImageNet, the official archive that holds most
-MOST_BYTES = 8 << 30  # when unpacked; twice those of Speech Commands v0.02, the largest
-_MOST_HEADER_BYTES = 1 << 14  # of a tar header that holds a long name: several times the longest path of any system
+MOST_MEMBERS = 250_000  # twice the members of Tiny-ImageNet, the largest count of the official archives
+MOST_BYTES = 8 << 30  # unpacked; twice the size of Speech Commands v0.02, the largest
+_MOST_HEADER_BYTES = 1 << 14  # of a tar header with a long name: several times the longest path of any system
 _CHUNK_BYTES = 1 << 20
-# Entries of a tar file that hold the name of the next one, and where in them it is.
+# Entries of a tar file that contain the name of the next entry, and where to find it in them.
 _LONG_NAMES = {
     tarfile.GNUTYPE_LONGNAME: re.compile(rb"([^\0]+)"),
     tarfile.XHDTYPE: re.compile(rb"(?:^|\n)\d+ path=([^\n]+)\n"),
@@ -40,7 +40,7 @@ def unpack(archive: Path, folder: Path, inside: str | None = None) -> None:
     Args:
         archive: A .zip or .tar.gz file.
         folder: The folder to create.
-        inside: The folder in the archive that it becomes; None means all of it.
+        inside: The folder in the archive to unpack; None for all of it.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(folder) as aside:
@@ -55,7 +55,7 @@ def unpack(archive: Path, folder: Path, inside: str | None = None) -> None:
                         file.writelines(content)
         if inside:
             if not (target / inside).is_dir():
-                raise ValueError(f"{archive} is damaged or not the official file: it holds no folder {inside}")
+                raise ValueError(f"{archive} is damaged or not the official file: it contains no folder {inside}")
             (target / inside).replace(aside)
         if hasattr(os, "sync"):
             os.sync()
@@ -63,14 +63,14 @@ def unpack(archive: Path, folder: Path, inside: str | None = None) -> None:
 
 @contextmanager
 def damage_named(archive: Path) -> Iterator[None]:
-    """Turn whatever reading an archive may raise into a ValueError that names it.
+    """Turn any error of reading an archive into a ValueError that names the archive.
 
     Args:
         archive: The file to name.
     """
     try:
         yield
-    # zipfile raises RuntimeError for encryption and for features that it does not know
+    # zipfile raises RuntimeError for encryption and for features that it does not support
     except (
         tarfile.TarError,
         zipfile.BadZipFile,
@@ -86,24 +86,24 @@ def damage_named(archive: Path) -> Iterator[None]:
 def members(archive: Path) -> Iterator[tuple[str, Content | None]]:
     """Iterate over the files and folders of an archive.
 
-    Links, devices, names that lead out of the folder, and more than any official archive holds are refused.
+    Links, devices, paths outside the folder, and archives larger than any official one are refused.
 
     Args:
         archive: A .zip or .tar.gz file.
 
     Yields:
-        Name and content of each file, and name and None of each folder. A content can be read until the next member is
-        asked for.
+        Name and content of each file, and name and None of each folder. A content can be read until the next member
+        is requested.
     """
     read = _zip_members if archive.suffix == ".zip" else _tar_members
     left = MOST_BYTES
     for number, (name, size, content) in enumerate(read(archive)):
         path = PurePosixPath(name)
-        # Stricter than the libraries, which silently make some such names harmless: no official archive has any.
+        # Stricter than the libraries, which silently sanitise some such names: no official archive has any.
         if path.is_absolute() or ".." in path.parts or PureWindowsPath(name).drive or "\\" in name or "\0" in name:
-            raise ValueError(f"it names {name!r}, which leads out of the folder")
+            raise ValueError(f"it contains {name!r}, which is outside the folder")
         if number == MOST_MEMBERS or not 0 <= size <= left:
-            raise ValueError(f"it holds more than {MOST_MEMBERS:,} files or {MOST_BYTES:,} bytes")
+            raise ValueError(f"it contains more than {MOST_MEMBERS:,} files or {MOST_BYTES:,} bytes")
         left -= size
         yield name, content
 
@@ -113,7 +113,7 @@ def _zip_members(archive: Path) -> Iterator[tuple[str, int, Content | None]]:
         for info in packed.infolist():
             if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise ValueError(f"{info.filename!r} is neither file nor folder")
-            # zipfile does not bound the memory of other ways to compress
+            # zipfile does not bound the memory of other compression methods
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{info.filename!r} is compressed by method {info.compress_type}, not deflate")
             with packed.open(info) as file:
@@ -136,12 +136,12 @@ def _tar_members(archive: Path) -> Iterator[tuple[str, int, Content | None]]:
             else:
                 raise ValueError(f"{name!r} is neither file nor folder, or its header is too long")
             for _ in content:
-                pass  # what the caller has left unread
+                pass  # skip what the caller did not read
             stream.read(-size % tarfile.BLOCKSIZE)
 
 
 def _chunks(file: IO[bytes] | gzip.GzipFile, size: int) -> Content:
-    """The next `size` bytes, never many at once."""
+    """Yield the next `size` bytes in small blocks."""
     while size:
         chunk = file.read(min(size, _CHUNK_BYTES))
         if not chunk:

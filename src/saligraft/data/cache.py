@@ -1,13 +1,14 @@
-"""Samples decoded once: a uint8 array on disk, keyed by content, mapped into memory, shared by all processes.
+"""A cache of decoded samples: a uint8 array on disk, keyed by content, memory-mapped and shared by all processes.
 
-`cached("tiny-imagenet-train", key, blocks)` returns a tensor (N, ...) uint8 over a file. Where that file is missing or
-damaged, `blocks()` yields the samples in consecutive pieces (n, ...), so that they are never held twice. The key must
-depend on everything the samples depend on: the bytes of the source files and how they are decoded; `content_key` and
-`files_key` compute one.
+`cached("tiny-imagenet-train", key, blocks)` returns a tensor (N, ...) uint8 over a file. If that file is missing or
+damaged, `blocks()` yields the samples in consecutive pieces (n, ...), so that they are never in memory twice. The key
+must depend on everything that determines the samples: the bytes of the source files and how they are decoded;
+`content_key` and `files_key` compute one.
 
-A file is written aside, synced and renamed, so it is complete or absent. One process builds while others wait for it.
+A file is written to a temporary name, synced and renamed, so it is complete or absent. One process builds it while
+others wait.
 A file starts with one line of JSON; its checksum is verified at each load, and nothing in it is ever unpickled.
-The tensor is private to its process: writing into it changes no file. All files may be deleted at any time.
+The tensor is private to its process: writing to it changes no file. All files may be deleted at any time.
 """
 
 import hashlib
@@ -36,9 +37,9 @@ Blocks = Callable[[], Iterable[Tensor]]
 
 
 def cached(name: str, key: str, blocks: Blocks) -> Tensor:
-    """Return the samples that `blocks` yields, from the cache if they are there already.
+    """Return the samples that `blocks` yields, from the cache if possible.
 
-    Where the cache cannot be used, a warning says so, and the samples are held in memory.
+    If the cache cannot be used, a warning says so and the samples are kept in memory.
 
     Args:
         name: What the samples are, e.g. "cifar100-train"; part of the file name.
@@ -57,11 +58,11 @@ def cached(name: str, key: str, blocks: Blocks) -> Tensor:
         return _build(path, key, blocks) if samples is None else samples
     except _SourceError as error:
         raise error.args[0] from error.args[0].__cause__
-    except (OSError, RuntimeError) as error:  # RuntimeError: pathlib's answer for a user without a home
+    except (OSError, RuntimeError) as error:  # pathlib raises RuntimeError for a user without a home
         reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
         warnings.warn(
-            f"the cache {folder or 'folder'} cannot be used ({reason}), so samples are decoded and held in memory; "
-            "SALIGRAFT_CACHE names another folder",
+            f"the cache {folder or 'folder'} cannot be used ({reason}), so samples are decoded and kept in memory; "
+            "SALIGRAFT_CACHE sets another folder",
             stacklevel=2,
         )
         return torch.cat([_checked(block) for block in blocks()])
@@ -76,7 +77,7 @@ def cache_folder() -> Path:
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "saligraft" / "Cache"
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "saligraft"
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))  # its specification says to ignore a relative one
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))  # its specification says to ignore relative paths
     return (base if base.is_absolute() else Path.home() / ".cache") / "saligraft"
 
 
@@ -97,8 +98,8 @@ def content_key(parts: Iterable[str | bytes]) -> str:
 def files_key(decoding: str, root: Path, names: Iterable[str]) -> str:
     """Compute a key of files, by name, order and content, and of how they are decoded.
 
-    All bytes are read, since sizes and modification times do not tell a restored or half-copied folder from a complete
-    one; reading small images costs a fraction of decoding them.
+    All bytes are read, since sizes and modification times cannot distinguish a restored or partially copied folder from
+    a complete one; reading small images costs a fraction of decoding them.
 
     Args:
         decoding: Describes how files become samples.
@@ -110,7 +111,7 @@ def files_key(decoding: str, root: Path, names: Iterable[str]) -> str:
 
 
 class _SourceError(Exception):
-    """Wraps an error of the source files, which no fallback may hide, as opposed to one of the cache."""
+    """Wraps an error of the source files, which, unlike one of the cache, no fallback may hide."""
 
 
 def _checked(block: Tensor) -> Tensor:
@@ -141,7 +142,7 @@ def _build(path: Path, key: str, blocks: Blocks) -> Tensor:
             _write(file, key, blocks)
     samples = _read(path, key)
     if samples is None:
-        raise OSError("what was written does not read back")
+        raise OSError("the written file cannot be read back")
     return samples
 
 
@@ -161,7 +162,7 @@ def _write(file: BinaryIO, key: str, blocks: Blocks) -> None:
 
 
 def _read(path: Path, key: str, warn: bool = False) -> Tensor | None:
-    """Map the samples of a complete file; None where it is missing or damaged, of which it can warn."""
+    """Map the samples of a complete file; None if it is missing or damaged, optionally with a warning."""
     try:
         if path.is_fifo():
             raise ValueError("it is a pipe")  # opening it would wait for a writer
@@ -180,7 +181,7 @@ def _read(path: Path, key: str, warn: bool = False) -> Tensor | None:
 def _verified_shape(file: BinaryIO, key: str) -> tuple[int, ...]:
     """Check every byte of a file and return its samples' shape.
 
-    It is read rather than mapped, since a disk error while a file is mapped raises SIGBUS.
+    It is read, not mapped, since a disk error in a mapped file raises SIGBUS.
     """
     try:
         header = json.loads(file.read(HEADER_BYTES))
@@ -194,12 +195,12 @@ def _verified_shape(file: BinaryIO, key: str) -> tuple[int, ...]:
     while chunk := file.read(_CHUNK_BYTES):
         size, checksum = size + len(chunk), zlib.crc32(chunk, checksum)
     if size != math.prod(sizes) or min(sizes, default=0) < 0:
-        raise ValueError(f"it holds {size} bytes, which do not fill its shape")
+        raise ValueError(f"it has {size} bytes, which do not match its shape")
     if _with_shape(checksum, sizes) != expected:
         raise ValueError("its checksum is wrong")
     return tuple(sizes)
 
 
 def _with_shape(checksum: int, sizes: list[int]) -> int:
-    """Extend the samples' checksum by their shape: a permuted shape would fit as many bytes."""
+    """Add the shape to the samples' checksum: a permuted shape has the same number of bytes."""
     return zlib.crc32(json.dumps(sizes).encode(), checksum)

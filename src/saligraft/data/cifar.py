@@ -1,7 +1,7 @@
 """CIFAR-100 and CIFAR-10 (Krizhevsky 2009) from the official files: pickles or binaries, unpacked or as archives.
 
-Files are checked against the official md5 before anything reads them. Both forms hold the same samples in the same
-order, kept as the binaries store them: label bytes (for CIFAR-100 coarse, then fine), then 3 x 32 x 32 pixels.
+Files are verified against the official md5 before they are parsed. Both forms hold the same samples in the same order,
+kept in the binaries' format: label bytes (for CIFAR-100 coarse, then fine), then 3 x 32 x 32 pixels.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from saligraft.data.files import check_file, data_root
 
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 PIXELS = 3 * 32 * 32
-_MOST_BYTES = 1 << 28  # read from one file; the longest, CIFAR-100's training pickle, has 155 MB
+_MOST_BYTES = 1 << 28  # read from one file; the largest, CIFAR-100's training pickle, has 155 MB
 
 # The class names in the order of their labels, as `meta` and `batches.meta` list them.
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -52,8 +52,8 @@ class Form:
     Args:
         folder: Name of its folder.
         archive: Name of its archive.
-        digest: Of the archive.
-        files: Of each split, the files with their md5.
+        digest: Digest of the archive.
+        files: Files of each split, with their md5.
     """
 
     folder: str
@@ -64,13 +64,13 @@ class Form:
 
 @dataclass(frozen=True, kw_only=True)
 class CifarFiles:
-    """A set as its official page offers it.
+    """A data set as published on its official page.
 
     Args:
-        name: The set.
+        name: Name of the set.
         label_names: The pickles' keys, in the order of the binaries' label bytes.
-        pickles: The form for Python.
-        binaries: The form for C.
+        pickles: The Python version.
+        binaries: The binary version.
     """
 
     name: str
@@ -79,9 +79,9 @@ class CifarFiles:
     binaries: Form
 
 
-# The md5 of the archives are on the official page, those of the pickles in torchvision's datasets/cifar.py. Those of
-# the CIFAR-100 binaries were computed by writing the checked pickles as binaries; those of the CIFAR-10 binaries are as
-# rai-project/dldataset lists them.
+# md5 of the archives are from the official page, those of the pickles from torchvision's datasets/cifar.py. Those of
+# the CIFAR-100 binaries were computed by converting the verified pickles; those of the CIFAR-10 binaries are from
+# rai-project/dldataset.
 CIFAR100 = CifarFiles(
     name="cifar100",
     label_names=(b"coarse_labels", b"fine_labels"),
@@ -180,9 +180,9 @@ def cifar10(*, split: str = "train", root: str | Path | None = None) -> ImageDat
 
 
 def _records(source: CifarFiles, split: str, root: str | Path | None) -> Tensor:
-    """Label bytes and pixels (N, L + 3072) uint8, read once and then from the cache.
+    """Label bytes and pixels (N, L + 3072) uint8, cached after the first read.
 
-    Its key is the official md5, so that a cached set is not read again: only files with that md5 could have made it.
+    The cache key is the official md5, so a cached set need not be read again: only files with that md5 can create it.
     """
     one_of("split", split, ("train", "test"))
     form, place = _find(source, split, data_root(source.name, root))
@@ -202,7 +202,7 @@ def _records(source: CifarFiles, split: str, root: str | Path | None) -> Tensor:
 
 
 def _find(source: CifarFiles, split: str, root: Path) -> tuple[Form, Path]:
-    """Find a form, and the folder or archive that holds it; unpacked files come first."""
+    """Find a form and the folder or archive that contains it; unpacked files take precedence."""
     forms = (source.pickles, source.binaries)
     for form in forms:
         for folder in (root, root / form.folder):
@@ -210,18 +210,18 @@ def _find(source: CifarFiles, split: str, root: Path) -> tuple[Form, Path]:
             if not missing:
                 return form, folder
             if any((folder / file).is_file() for files in form.files.values() for file in files):
-                raise FileNotFoundError(f"{missing[0]} is missing, while other files of {form.folder} are there")
+                raise FileNotFoundError(f"{missing[0]} is missing, although other files of {form.folder} exist")
     for form in forms:
         if (root / form.archive).is_file():
             return form, root / form.archive
     raise FileNotFoundError(
         f"no files of {source.name} ({split}) in {root}: put {source.pickles.archive} from {PAGE} there, unpacked or "
-        "not, or let --download do it"
+        "not, or use --download"
     )
 
 
 def _contents(form: Form, place: Path, split: str) -> Iterator[tuple[Path, bytes]]:
-    """Path and content of each file of the split, from a folder or out of a checked archive, which is not unpacked."""
+    """Path and content of each file of the split, from a folder or from a verified archive, which is not unpacked."""
     if place.is_dir():
         for file in form.files[split]:
             with (place / file).open("rb") as opened:
@@ -230,10 +230,10 @@ def _contents(form: Form, place: Path, split: str) -> Iterator[tuple[Path, bytes
     check_file(place, form.digest)
     names = [f"{form.folder}/{file}" for file in form.files[split]]
     with damage_named(place):
-        # in one pass: stepping back in an archive means decompressing it again
+        # in one pass: seeking back in an archive decompresses it again
         contents = {name: b"".join(content) for name, content in members(place) if content and name in names}
         for name in names:
             if name not in contents:
-                raise ValueError(f"it holds no {name}")
+                raise ValueError(f"it contains no {name}")
     for name in names:
         yield place / name, contents[name]

@@ -1,4 +1,4 @@
-"""CUB-200-2011: 200 species of birds, with the official split and a box about each bird.
+"""CUB-200-2011: 200 species of birds, with the official split and the bounding box of each bird.
 
 Wah et al., 2011 (CNS-TR-2011-001).
 """
@@ -15,7 +15,7 @@ from saligraft.data.files import FileNames, data_root, read_lines
 from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, LARGEST_VIEW, ImageFiles, image_size
 
 FOLDER = "CUB_200_2011"  # as the official archive names it
-# How many values each line of an annotation file holds, after its key.
+# Number of values in each line of an annotation file, after its key.
 _COLUMNS = {
     "classes.txt": 1,
     "images.txt": 1,
@@ -32,16 +32,16 @@ def cub(
     size: int | Sequence[int] = 224,
     scale: tuple[float, float] = (0.08, 1.0),
 ) -> ImageFiles:
-    """Birds of 200 species (CUB-200-2011, also called cub200), with boxes.
+    """Birds of 200 species (CUB-200-2011, alias cub200), with boxes.
 
-    Boxes are clipped to their images and widened to whole pixels. Statistics are ImageNet's, which pretrained networks
-    expect.
+    Boxes are clipped to their images and rounded outwards to pixels. Statistics are ImageNet's, which pretrained
+    networks expect.
 
     Args:
         split: "train" or "test".
         root: The folder CUB_200_2011 or its parent.
         size: Side, or (height, width), of a view.
-        scale: Least and largest share of the area that a training view shows.
+        scale: Smallest and largest share of the area that a training view shows.
     """
     one_of("split", split, ("train", "test"))
     root = data_root("cub", root)
@@ -103,17 +103,17 @@ def _choice(path: Path, key: str, table: dict[str, list[str]], options: Collecti
 
 
 def _box(base: Path, key: str, name: str, values: list[str]) -> tuple[int, int, int, int]:
-    """x0 y0 x1 y1 in whole pixels, within the image, from left, top, width, height."""
+    """x0 y0 x1 y1 in integer pixels, within the image, from left, top, width, height."""
     try:
         left, top, width, height = (float(value) for value in values)
         x0, y0 = max(0, math.floor(left)), max(0, math.floor(top))
         x1, y1 = math.ceil(left + width), math.ceil(top + height)
-    except (ValueError, OverflowError):  # no number, NaN or infinity
+    except (ValueError, OverflowError):  # not a number, NaN or infinity
         raise ValueError(
             f"{base / 'bounding_boxes.txt'} must hold numbers for {key}, got {' '.join(values)!r}"
         ) from None
     rows, columns = image_size(base / "images" / name)
     x1, y1 = min(columns, x1), min(rows, y1)
     if x0 >= x1 or y0 >= y1:
-        raise ValueError(f"box of {name} must meet its image ({rows}, {columns}), got {left, top, width, height}")
+        raise ValueError(f"box of {name} must overlap its image ({rows}, {columns}), got {left, top, width, height}")
     return x0, y0, x1, y1

@@ -24,7 +24,7 @@ from saligraft.data.files import FileNames
 class Split(Dataset[tuple[Tensor, int]], ABC):
     """Labelled images: `data[i]` is the test view of sample i, float32 (C,H,W) and normalised, and its class.
 
-    A subclass that adds one entry per sample, such as file names, adds it to `_rows` too.
+    A subclass that adds a field with one entry per sample, such as file names, must also add it to `_rows`.
 
     Args:
         name: The data set.
@@ -59,10 +59,10 @@ class Split(Dataset[tuple[Tensor, int]], ABC):
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """Return one sample as a test shows it.
+        """Return the test view of one sample.
 
         Args:
-            index: Which one; negative counts from the end.
+            index: Index of the sample; negative values count from the end.
 
         Returns:
             Image (C,H,W) float32, normalised, and class.
@@ -85,31 +85,31 @@ class Split(Dataset[tuple[Tensor, int]], ABC):
         """Return the test view (C,H,W) uint8 of a sample.
 
         Args:
-            index: Which one, from 0.
+            index: Index of the sample, from 0.
         """
 
     @abstractmethod
     def digest(self) -> str:
-        """Return a hash that is equal for equal samples in equal order; a resumed run compares it."""
+        """Return a hash that is equal for the same samples in the same order; a resumed run compares it."""
 
     def subset(self, indices: Tensor) -> Self:
-        """Return these samples only, in this order, with all classes.
+        """Return a split of these samples, in this order, with all classes.
 
         Args:
-            indices: Their places (n,).
+            indices: Indices of the samples, (n,).
         """
         return replace(self, **self._rows(indices))
 
     def _rows(self, indices: Tensor) -> dict[str, Any]:
-        """Select these samples' part of every field that has one entry per sample."""
+        """Select these samples in every field that has one entry per sample."""
         return {"labels": self.labels[indices], "boxes": None if self.boxes is None else self.boxes[indices]}
 
     @abstractmethod
     def take(self, indices: Tensor) -> "ImageData":
-        """Return the test views of these samples, in memory.
+        """Load the test views of these samples.
 
         Args:
-            indices: Their places (n,).
+            indices: Indices of the samples, (n,).
         """
 
 
@@ -119,7 +119,7 @@ class ImageData(Split):
 
     Args:
         images: (N,C,H,W) uint8.
-        masks: True on the object where it is known, (N,H,W) bool.
+        masks: True on the object, (N,H,W) bool; None if unknown.
         name, labels, classes, mean, std, boxes: See `Split`.
     """
 
@@ -167,7 +167,7 @@ class StreamedData(Split):
 
     Args:
         folder: Where the files are.
-        files: One path in `folder` per sample; none where samples are computed, "" where a single one is.
+        files: One path in `folder` per sample; empty if all samples are computed, "" for a single computed one.
         name, labels, classes, mean, std, boxes: See `Split`.
     """
 
@@ -179,11 +179,11 @@ class StreamedData(Split):
         """Read one sample.
 
         Args:
-            index: Which one.
-            draws: Decides a training view, and depends on (seed, epoch, index) alone; None asks for the test view.
+            index: Index of the sample.
+            draws: Random numbers of a training view, which depend only on (seed, epoch, index); None for the test view.
 
         Returns:
-            Image (C,H,W) uint8, and how it was cut out of the stored one (see `Batch`, without flipped).
+            Image (C,H,W) uint8, and how it was cropped from the stored one (see `Batch`, without flipped).
 
         Raises:
             ValueError: A file, which the message names, is missing, truncated or not an image.
@@ -193,7 +193,7 @@ class StreamedData(Split):
         return self.sample(index, None)[0]
 
     def digest(self) -> str:
-        """Return a hash of labels, file names and file sizes: one stat per file, so that a million stay cheap."""
+        """Return a hash of labels, file names and file sizes: one stat per file, which is fast even for a million."""
         total = hashlib.sha256(self.labels.numpy().tobytes())
         for name in filter(None, self.source_files()):
             size = os.stat(f"{self.folder}/{name}").st_size  # noqa: PTH116  (a million of them)
@@ -208,10 +208,10 @@ class StreamedData(Split):
         return super()._rows(indices) | ({"files": self.files.subset(indices)} if len(self.files) else {})
 
     def take(self, indices: Tensor) -> ImageData:
-        """Return the test views of these samples, in memory, without boxes, which belong to the stored images.
+        """Load the test views of these samples, without boxes, which refer to the stored images.
 
         Args:
-            indices: Their places (n,).
+            indices: Indices of the samples, (n,).
         """
         views = [self.view(int(index)) for index in indices]
         return ImageData(
@@ -227,7 +227,7 @@ class StreamedData(Split):
 def normalisation(
     mean: tuple[float, ...], std: tuple[float, ...], device: torch.device | str = "cpu"
 ) -> tuple[Tensor, Tensor]:
-    """Compute what takes values in [0, 255] to mean 0 and deviation 1: one product and one sum.
+    """Compute scale and shift that normalise values in [0, 255] to mean 0 and standard deviation 1.
 
     Args:
         mean: Per channel, of values in [0,1].
@@ -246,8 +246,8 @@ def view_size(size: int | Sequence[int], *, least: int = 1, most: int) -> tuple[
 
     Args:
         size: One side, or (height, width), in pixels.
-        least: Smallest side.
-        most: Largest side.
+        least: Smallest valid side.
+        most: Largest valid side.
 
     Returns:
         Height and width.

@@ -1,4 +1,4 @@
-"""Data sets from their official sources, where those allow it: resumed, checked, unpacked completely or not at all."""
+"""Downloads of data sets from their official sources, where permitted: resumed, verified, unpacked atomically."""
 
 import http.client
 import os
@@ -22,27 +22,27 @@ from saligraft.data.files import check_file, data_root
 from saligraft.io.files import rename_durably
 from saligraft.io.locks import locked
 
-ATTEMPTS = 3  # in a row without a single new byte, once the server has sent some
+ATTEMPTS = 3  # consecutive ones without a new byte, once the server has sent some
 MOST_BYTES = 4 << 30  # the largest official archive, Speech Commands v0.02, has 2.4 GB
-MOST_SECONDS = 6 * 3600  # enough for those 2.4 GB at 1 Mbit/s; the part is kept, so a slower line needs a second call
-_TIMEOUT_SECONDS = 30  # until the server sends something, which may be a single byte
-_HEADER_SECONDS = 120  # until it has sent the complete header of its answer
+MOST_SECONDS = 6 * 3600  # enough for 2.4 GB at 1 Mbit/s; the partial file is kept, so a slower line needs a second call
+_TIMEOUT_SECONDS = 30  # until the server sends something, even a single byte
+_HEADER_SECONDS = 120  # until it has sent the complete response header
 _CHUNK_BYTES = 1 << 18
 
-Report = Callable[[int, int | None], object]  # bytes so far, bytes in all where known
+Report = Callable[[int, int | None], object]  # bytes so far, total bytes if known
 
 
 @dataclass(frozen=True, kw_only=True)
 class Archive:
-    """An archive of a data set, and what is in it.
+    """An archive of a data set and its content.
 
     Args:
         url: Its official address.
         archive: Its file name.
         digest: "md5:..." or "sha256:...".
-        folder: What it becomes under the root.
-        inside: The folder within the archive; None where its files are at the top.
-        signs: Files under the root, any of which shows that the set is there, in this form or another.
+        folder: Its folder under the root.
+        inside: The folder within the archive; None if its files are at the top level.
+        signs: Files under the root, any of which indicates that the set exists, in this form or another.
     """
 
     url: str
@@ -56,8 +56,8 @@ class Archive:
 _TORONTO = "https://www.cs.toronto.edu/~kriz/"
 _SPEECH = "https://storage.googleapis.com/download.tensorflow.org/data/"
 
-# The md5 of CIFAR are those of its page. The others are those on which several public loaders agree; they were compared
-# neither with the sources' pages nor with the archives.
+# The md5 of CIFAR are from its page. The others are those on which several public loaders agree; they were not compared
+# with the sources' pages or with the archives.
 SOURCES = {
     "cifar100": Archive(
         url=_TORONTO + "cifar-100-python.tar.gz",
@@ -120,9 +120,9 @@ SOURCES = {
 
 
 def download(name: str, root: str | Path | None = None) -> Path:
-    """Bring a data set into a folder, unless it is there.
+    """Download and unpack a data set, unless it exists.
 
-    The archive stays beside the folder it becomes. One that was put there by hand is used in place of a download.
+    The archive is kept beside its folder. An archive placed there by the user is used instead of a download.
 
     Args:
         name: The data set; "speech-commands-v0.02" is the larger version.
@@ -145,9 +145,9 @@ def download(name: str, root: str | Path | None = None) -> Path:
         return place
     place.mkdir(parents=True, exist_ok=True)
     with locked(place / f".{source.archive}.lock"):
-        if not _is_there(source, place):  # another process may have brought it meanwhile
+        if not _is_there(source, place):  # another process may have downloaded it meanwhile
             if (place / source.folder).exists():
-                raise ValueError(f"{place / source.folder} is there, but without its {source.signs[0]}: move it away")
+                raise ValueError(f"{place / source.folder} exists, but without its {source.signs[0]}: move it away")
             archive = _archive(name, source, place)
             print(f"{name}: unpacking {archive} into {place / source.folder}", file=sys.stderr)
             unpack(archive, place / source.folder, source.inside)
@@ -159,7 +159,7 @@ def _is_there(source: Archive, root: Path) -> bool:
 
 
 def _archive(name: str, source: Archive, root: Path) -> Path:
-    """The checked archive, fetched unless it is in `root` already."""
+    """The verified archive, downloaded unless it is in `root`."""
     path = root / source.archive
     if path.is_file():
         check_file(path, source.digest)
@@ -169,7 +169,7 @@ def _archive(name: str, source: Archive, root: Path) -> Path:
             fetch(source.url, path, source.digest, report)
     except ConnectionError as error:
         raise ConnectionError(
-            f"{error}. Where the network is closed, put {source.archive} from {source.url} into {root}, then run the "
+            f"{error}. Without network access, put {source.archive} from {source.url} into {root}, then run the "
             "same command again"
         ) from error
     return path
@@ -177,7 +177,7 @@ def _archive(name: str, source: Archive, root: Path) -> Path:
 
 @contextmanager
 def _progress(name: str) -> Iterator[Report]:
-    """A bar on a terminal; elsewhere one line, so that a log says what took the time."""
+    """Show a bar on a terminal; elsewhere one line, so that a log shows what took the time."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -197,19 +197,19 @@ def _progress(name: str) -> Iterator[Report]:
 
 
 def fetch(url: str, path: Path, digest: str, report: Report = lambda _done, _total: None) -> None:
-    """Bring a file by HTTP; what has arrived is kept as `path`.part, so that the next attempt resumes there.
+    """Download a file by HTTP; a partial file is kept as `path`.part, so that the next attempt resumes from it.
 
-    A part is resumed where the server can continue (HTTP Range) and replaced where it cannot.
+    It is resumed if the server supports HTTP Range, and replaced otherwise.
 
     Args:
         url: Its address.
         path: Where to put it; it is complete or absent.
-        digest: "md5:..." or "sha256:..."; a file of another digest is removed.
-        report: Called with the bytes so far and, where known, in all.
+        digest: "md5:..." or "sha256:..."; a file with another digest is removed.
+        report: Called with the bytes so far and, if known, the total.
 
     Raises:
         ValueError: The file is not the official one, or has more than `MOST_BYTES`.
-        ConnectionError: The server cannot be reached, breaks off again and again, or takes longer than `MOST_SECONDS`.
+        ConnectionError: The server cannot be reached, disconnects repeatedly, or takes longer than `MOST_SECONDS`.
     """
     part = path.with_name(f"{path.name}.part")
     deadline = time.monotonic() + MOST_SECONDS
@@ -217,9 +217,9 @@ def fetch(url: str, path: Path, digest: str, report: Report = lambda _done, _tot
     while failures < limit:
         before = _size(part)
         try:
-            is_complete, reason = _continue(url, part, report, deadline), "it broke off"
+            is_complete, reason = _continue(url, part, report, deadline), "the connection was lost"
         except urllib.error.HTTPError as error:
-            raise ConnectionError(f"{url} answers {error.code} {error.reason}") from error
+            raise ConnectionError(f"{url} responded {error.code} {error.reason}") from error
         except (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError) as error:
             is_complete, reason = False, str(getattr(error, "reason", error))
         if is_complete:
@@ -227,7 +227,7 @@ def fetch(url: str, path: Path, digest: str, report: Report = lambda _done, _tot
                 check_file(part, digest)
             except ValueError as error:
                 part.unlink()
-                raise ValueError(f"{error}; it was removed, the same command fetches it again") from None
+                raise ValueError(f"{error}; it was removed, the same command downloads it again") from None
             rename_durably(part, path)
             return
         if time.monotonic() >= deadline:
@@ -238,27 +238,27 @@ def fetch(url: str, path: Path, digest: str, report: Report = lambda _done, _tot
         else:
             failures += 1
     kept = f"; the {_size(part):,} bytes in {part} are kept, the same command resumes there" if _size(part) else ""
-    raise ConnectionError(f"{url} cannot be fetched ({reason}){kept}")
+    raise ConnectionError(f"{url} cannot be downloaded ({reason}){kept}")
 
 
 def _continue(url: str, part: Path, report: Report, deadline: float) -> bool:
-    """Append what is missing; True once everything has arrived."""
+    """Append the missing bytes; True once the file is complete."""
     start = _size(part)
     request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
     try:
         response = _open(request)
     except urllib.error.HTTPError as error:
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and start:
-            # nothing comes after the part: it is complete, or of another file, which its checksum shows
+            # no bytes after the part: it is complete, or of another file, which its checksum detects
             return True
         raise
     with response, _shut_at(deadline, response):
         partial = response.status == http.HTTPStatus.PARTIAL_CONTENT
         if not (partial and str(response.headers.get("Content-Range")).startswith(f"bytes {start}-")):
-            start = 0  # the server sends the complete file, not the rest alone
+            start = 0  # the server sends the complete file, not only the rest
         length = response.headers.get("Content-Length")
         if length is not None and not (length.isascii() and length.isdecimal() and len(length) < 20):
-            raise ConnectionError(f"its Content-Length must be a whole number, got {length[:40]!r}")
+            raise ConnectionError(f"its Content-Length must be an integer, got {length[:40]!r}")
         total = start + int(length) if length is not None else None
         done = _append(response, part, start, total, report)
         if max(done, total or 0) > MOST_BYTES:
@@ -289,11 +289,11 @@ def _open(request: urllib.request.Request) -> http.client.HTTPResponse:
 
 @contextmanager
 def _shut_at(deadline: float, response: http.client.HTTPResponse) -> Iterator[None]:
-    """End a transfer in time, also one that trickles so slowly that a single read takes hours."""
+    """End a transfer at its deadline, even one so slow that a single read takes hours."""
     with socket.fromfd(response.fileno(), socket.AF_INET, socket.SOCK_STREAM) as connection:
 
         def shut() -> None:
-            with suppress(OSError):  # the server may be gone by now
+            with suppress(OSError):  # the connection may already be closed
                 connection.shutdown(socket.SHUT_RDWR)
 
         timer = threading.Timer(deadline - time.monotonic(), shut)
@@ -306,7 +306,7 @@ def _shut_at(deadline: float, response: http.client.HTTPResponse) -> Iterator[No
 
 
 def _append(response: http.client.HTTPResponse, part: Path, start: int, total: int | None, report: Report) -> int:
-    """Write what arrives after the first `start` bytes; returns the size of the part."""
+    """Write the bytes received after the first `start`; return the size of the part."""
     done = start
     with part.open("r+b" if start else "wb") as file:
         file.seek(start)

@@ -19,7 +19,7 @@ def data_root(name: str, root: str | Path | None) -> Path:
 
     Args:
         name: The data set.
-        root: The user's choice, "~" being their home; None means `data/NAME`, which is also where downloads go.
+        root: The user's choice, which may start with "~"; None for `data/NAME`, where downloads are stored.
     """
     try:
         return Path("data") / name if root is None else Path(root).expanduser()
@@ -28,15 +28,15 @@ def data_root(name: str, root: str | Path | None) -> Path:
 
 
 def check_file(path: Path, digest: str, content: bytes | None = None) -> None:
-    """Refuse a file that is not the one its official source publishes.
+    """Refuse a file that is not the one published by its official source.
 
-    md5 is what most sources publish. It detects damage and mix-ups, not an attacker who can make two files of one md5;
-    so nothing here trusts a matching file either: archives are extracted, and pickles read, as hostile ones.
+    Most sources publish an md5. It detects damage and mix-ups, but not an attacker who can create md5 collisions, so
+    matching files are not trusted either: archives are extracted, and pickles read, as untrusted input.
 
     Args:
         path: The file.
         digest: The published digest, "md5:..." or "sha256:...".
-        content: The file's content where it has been read already.
+        content: The file's content, if already read.
     """
     algorithm, expected = digest.split(":")
     with path.open("rb") if content is None else io.BytesIO(content) as file:
@@ -46,7 +46,7 @@ def check_file(path: Path, digest: str, content: bytes | None = None) -> None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Read the lines of an annotation file, without trailing white space; it must be text and not empty.
+    """Read the lines of an annotation file, without trailing whitespace; it must be text and not empty.
 
     Args:
         path: The file, which comes with the official archive.
@@ -54,7 +54,7 @@ def read_lines(path: Path) -> list[str]:
     try:
         lines = [line.rstrip() for line in path.read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:
-        raise FileNotFoundError(f"{path} is missing; the official archive holds it") from None
+        raise FileNotFoundError(f"{path} is missing; the official archive contains it") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is damaged: it must be text, got {error}") from error
     if not any(lines):
@@ -65,7 +65,7 @@ def read_lines(path: Path) -> list[str]:
 class FileNames:
     """A sequence of file names in one block of bytes.
 
-    A million strings would be copied into every worker, page by page, as it counts the references to them.
+    A million strings would gradually be copied into every worker, since reference counts are written to their pages.
 
     Args:
         names: The names in order; bytes that are not UTF-8 are kept.
@@ -85,21 +85,21 @@ class FileNames:
         return os.fsdecode(self._text[self._ends[index] : self._ends[index + 1]])
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over all names in order, faster than one by one."""
+        """Iterate over all names in order, faster than by index."""
         ends = self._ends.tolist()
         return (os.fsdecode(self._text[start:end]) for start, end in itertools.pairwise(ends))
 
     def subset(self, indices: Tensor) -> "FileNames":
-        """Return these names only, in this order.
+        """Return these names, in this order.
 
         Args:
-            indices: Their places (n,).
+            indices: Their indices, (n,).
         """
         return FileNames(self[int(index)] for index in indices)
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
-    """List the folders in `folder`, sorted; hidden ones are no classes.
+    """List the folders in `folder`, sorted; hidden ones are ignored.
 
     Args:
         folder: The folder of one split.
@@ -109,7 +109,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
 
 
 def loose_image(folder: Path) -> str | None:
-    """Return the first image directly in `folder`, and so in no class, or None.
+    """Return the first image directly in `folder`, outside any class folder, or None.
 
     Args:
         folder: The folder of one split.
@@ -119,7 +119,7 @@ def loose_image(folder: Path) -> str | None:
 
 
 def labelled_files(folder: Path, classes: tuple[str, ...]) -> tuple[FileNames, Tensor]:
-    """List every image under `folder`, in nested folders too, class by class; any other file is an error.
+    """List every image under `folder`, including nested folders, class by class; any other file is an error.
 
     Args:
         folder: The folder of one split.
@@ -142,7 +142,7 @@ def labelled_files(folder: Path, classes: tuple[str, ...]) -> tuple[FileNames, T
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a file is one that systems leave among a user's files.
+    """Return whether a file is hidden, such as those that operating systems create.
 
     Args:
         name: The file's name, without its folder.
@@ -162,8 +162,8 @@ def _walk(folder: Path, inner: str) -> Iterator[str]:
         if entry.is_dir():
             yield from _walk(folder, path)
         elif not _is_image(entry.name):
-            raise ValueError(f"class folders must hold images alone ({', '.join(sorted(SUFFIXES))}), got {entry.path}")
+            raise ValueError(f"class folders must hold only images ({', '.join(sorted(SUFFIXES))}), got {entry.path}")
         elif not entry.is_file():
-            raise ValueError(f"image file {entry.path} is missing: a link that leads nowhere")
+            raise ValueError(f"image file {entry.path} is missing: a broken link")
         else:
             yield path

@@ -1,4 +1,4 @@
-"""Any folder of class folders: a user's own pictures, without code."""
+"""Any folder of class folders: a user's own images, without writing code."""
 
 import hashlib
 from collections.abc import Sequence
@@ -26,15 +26,15 @@ def folder(
     mean: tuple[float, float, float] = IMAGENET_MEAN,
     std: tuple[float, float, float] = IMAGENET_STD,
 ) -> ImageFiles:
-    """A user's own pictures, a folder per class, as "folder:PATH".
+    """Your own images, one folder per class, as "folder:PATH".
 
     Args:
         split: "train" or "test".
-        root: PATH. It holds train and test (or val) with class folders in each, or class folders alone, which are
-            split here.
+        root: PATH. It holds train and test (or val) with class folders in each, or only class folders, which are then
+            split.
         size: Side, or (height, width), of a view.
-        scale: Least and largest share of the area that a training view shows.
-        test_share: Of class folders alone, the share of each class to test on, at least one image, chosen by a hash of
+        scale: Smallest and largest share of the area that a training view shows.
+        test_share: Share of each class to test on, at least one image, if the folder is split here; chosen by a hash of
             `split_seed` and the file's path.
         split_seed: See `test_share`.
         mean: Per channel, of values in [0,1]; ImageNet's by default.
@@ -47,10 +47,10 @@ def folder(
     root = data_root("folder", root)
     if not root.is_dir():
         raise ValueError(f"folder {root} does not exist; put one folder of images per class into it")
-    if (root / "train").is_dir() and class_names(root / "train"):  # else it may be the class of trains
+    if (root / "train").is_dir() and class_names(root / "train"):  # otherwise it may be a class of trains
         tests = [root / name for name in _TEST_FOLDERS if (root / name).is_dir()]
         if not tests:
-            raise ValueError(f"folder {root} must hold test or val beside train; without train it would be split here")
+            raise ValueError(f"folder {root} must hold test or val beside train; without train it is split here")
         classes = _classes(root / "train")
         place = root / "train" if split == "train" else tests[0]
         files, labels = labelled_files(place, classes)
@@ -83,7 +83,7 @@ def _classes(place: Path) -> tuple[str, ...]:
 def _own_split(
     root: Path, classes: tuple[str, ...], split: str, test_share: float, seed: int
 ) -> tuple[FileNames, Tensor]:
-    """Files and labels of one split; a class's share is exact, and its choice depends on no other class."""
+    """Files and labels of one split; each class's share is exact and chosen independently of other classes."""
     probability("test_share", test_share)
     if test_share in (0, 1):
         raise ValueError(f"test_share must lie in (0, 1), got {test_share}")

@@ -1,6 +1,7 @@
 """One split of images in files: decoded, cropped and resized one at a time.
 
-Shapes: N files; H W pixels of a view; a box is top, left, height, width in pixels of the stored image.
+Shapes: N files; H W pixels of a view; a box is top, left, height, width in pixels of the stored image; geometry is a
+box and the stored image's height and width.
 """
 
 import math
@@ -18,18 +19,19 @@ from torch import Tensor
 from saligraft.checks import numbers
 from saligraft.data.dataset import StreamedData, view_size
 
-# Of ImageNet's training images: the values that its models are published with, torchvision's among them.
+# Of ImageNet's training images: the values that torchvision and others use.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
-# Those of `files.SUFFIXES`, by content rather than by name. Pillow knows many more, and some of its decoders do far
-# more than decode: for PostScript it starts Ghostscript.
+# The formats of `files.SUFFIXES`, detected by content. Pillow supports many more, some with dangerous decoders: for
+# PostScript it starts Ghostscript.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-# A test view is the middle of a resized image. An image longer than so many times the view's shape loses its ends
-# before resizing: 60000 x 1 pixels at 256 rows would take 12 GB.
+# A test view is the middle of a resized image. Images more than this many times as long as the view's aspect ratio are
+# cropped before resizing: 60000 x 1 pixels at 256 rows would take 12 GB.
 LONGEST = 16
-LARGEST_VIEW = 4096  # pixels a side
+LARGEST_VIEW = 4096  # pixels per side
 
 Box = tuple[int, int, int, int]
+Geometry = tuple[int, int, int, int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,16 +39,16 @@ class ImageFiles(StreamedData):
     """RGB views of image files of any size and mode.
 
     Training: a random part of the image, resized (Szegedy et al. 2015). Testing: the image is resized until a
-    `test_crop` of its side is as large as the view, then the centre is cut out. Images more than 16 times as long as
-    the view's shape first lose their ends, which may move the view by one of its pixels. Both are bilinear with
-    antialiasing. Transparent pixels show the colour stored under them.
+    `test_crop` of its side is as large as the view, then the centre is cropped. Images more than 16 times as long as
+    the view's aspect ratio are cropped first, which may shift the view by one pixel. Both are bilinear with
+    antialiasing. Transparency is ignored.
 
     Args:
         size: Height and width of a view.
-        scale: Least and largest share of the area that a training view shows.
-        ratio: Least and largest width of that part over its height.
+        scale: Smallest and largest share of the area that a training view shows.
+        ratio: Smallest and largest aspect ratio (width over height) of that part.
         test_crop: Share of the side that a test view shows.
-        upright: Turn photographs as their EXIF tag says; off where boxes or a protocol mean stored pixels.
+        upright: Rotate photographs by their EXIF tag; off if boxes or a protocol refer to stored pixels.
         name, labels, classes, mean, std, boxes, folder, files: See `StreamedData`.
     """
 
@@ -61,9 +63,9 @@ class ImageFiles(StreamedData):
         if len(self.files) != len(self.labels):
             raise ValueError(f"files must be as many as labels ({len(self.labels)}), got {len(self.files)}")
         if len(numbers("scale", self.scale)) != 2 or not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise ValueError(f"scale must be two numbers that ascend in (0, 1], got {self.scale}")
+            raise ValueError(f"scale must be two ascending numbers in (0, 1], got {self.scale}")
         if len(numbers("ratio", self.ratio)) != 2 or not 0 < self.ratio[0] <= self.ratio[1]:
-            raise ValueError(f"ratio must be two numbers that ascend and are > 0, got {self.ratio}")
+            raise ValueError(f"ratio must be two ascending numbers > 0, got {self.ratio}")
         if not 0 < self.test_crop <= 1:
             raise ValueError(f"test_crop must lie in (0, 1], got {self.test_crop}")
 
@@ -71,7 +73,7 @@ class ImageFiles(StreamedData):
     def image_shape(self) -> tuple[int, int, int]:
         return 3, *self.size
 
-    def sample(self, index: int, draws: random.Random | None) -> tuple[Tensor, Box]:
+    def sample(self, index: int, draws: random.Random | None) -> tuple[Tensor, Geometry]:
         """Read a view (3,H,W) uint8 and the part of the stored image that it shows; see `StreamedData.sample`."""
         with decoded(self.folder / self.files[index], self.upright) as image:
             if draws is None:
@@ -79,14 +81,15 @@ class ImageFiles(StreamedData):
             else:
                 box = random_box(image.height, image.width, self.scale, self.ratio, draws)
             top, left, height, width = box
+            stored = image.height, image.width
             part = _to_tensor(image.crop((left, top, left + width, top + height)))
         if draws is not None:
-            return resize(part.contiguous(), self.size), box
+            return resize(part.contiguous(), self.size), (*box, *stored)
         resized = covering_size(height, width, self.size, self.test_crop)
         inner = _centre_box(*resized, *self.size)
         shown = _scaled_back(inner, resized, (height, width))
         view = resize(part, resized)[:, inner[0] :, inner[1] :][:, : self.size[0], : self.size[1]]
-        return view.contiguous(), (top + shown[0], left + shown[1], *shown[2:])
+        return view.contiguous(), (top + shown[0], left + shown[1], *shown[2:], *stored)
 
     def resized(self, size: int | Sequence[int]) -> Self:
         """Return the same files with views of another size, for progressive resizing.
@@ -100,14 +103,14 @@ class ImageFiles(StreamedData):
 def random_box(
     height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float], draws: random.Random
 ) -> Box:
-    """Draw a part of an image: ten tries for an area and shape that fit, then the largest centre of a valid shape.
+    """Draw a part of an image: ten attempts at an area and aspect ratio that fit, then the largest valid centre crop.
 
     Args:
         height: Of the image.
         width: Of the image.
-        scale: Least and largest share of the area.
-        ratio: Least and largest width over height.
-        draws: The random numbers.
+        scale: Smallest and largest share of the area.
+        ratio: Smallest and largest width over height.
+        draws: Random number generator.
     """
     for _ in range(10):
         area = height * width * draws.uniform(*scale)
@@ -121,7 +124,7 @@ def random_box(
 
 
 def covering_size(height: int, width: int, size: tuple[int, int], share: float) -> tuple[int, int]:
-    """Return the least size of an image's own shape such that `share` of each side is at least the view's.
+    """Return the smallest size with the image's aspect ratio such that `share` of each side is at least the view's.
 
     Args:
         height: Of the image.
@@ -152,7 +155,7 @@ def read_image(path: Path, upright: bool = True) -> Tensor:
 
     Args:
         path: The file; one that is missing, truncated or not an image raises a ValueError that names it.
-        upright: Turn a photograph as its EXIF tag says.
+        upright: Rotate a photograph by its EXIF tag.
     """
     with decoded(path, upright) as image:
         return _to_tensor(image)
@@ -160,11 +163,11 @@ def read_image(path: Path, upright: bool = True) -> Tensor:
 
 @contextmanager
 def decoded(path: Path, upright: bool = True) -> Iterator[Any]:
-    """Open and decode a file as a Pillow image of any mode, for the block.
+    """Open and decode a file as a Pillow image of any mode, as a context manager.
 
     Args:
         path: The file; one that is missing, truncated or not an image raises a ValueError that names it.
-        upright: Turn a photograph as its EXIF tag says.
+        upright: Rotate a photograph by its EXIF tag.
     """
     with _opened(path) as image:
         from PIL import ImageOps
@@ -176,7 +179,7 @@ def decoded(path: Path, upright: bool = True) -> Iterator[Any]:
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """Return height and width as stored, from the head of the file.
+    """Return height and width as stored, from the file's header.
 
     Args:
         path: The file.
@@ -187,9 +190,9 @@ def image_size(path: Path) -> tuple[int, int]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """A Pillow image, whose errors become ones that name the file."""
-    # Imported here, as `shapes` must work where only torch is; Pillow rather than torchvision's decoders, which know
-    # neither CMYK nor 16-bit greyscale nor most formats.
+    """Open a Pillow image and turn its errors into ones that name the file."""
+    # Imported here, since `shapes` must work without Pillow; torchvision's decoders support neither CMYK nor 16-bit
+    # greyscale nor most formats.
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -199,7 +202,7 @@ def _opened(path: Path) -> Iterator[Any]:
         raise ValueError(f"image file {path} is missing") from None
     except UnidentifiedImageError:
         raise ValueError(f"image file {path} cannot be read: it is damaged or none of {', '.join(FORMATS)}") from None
-    # Damage makes Pillow's decoders raise almost anything, and decompression bombs have an exception of their own.
+    # Damaged files make Pillow's decoders raise almost anything; decompression bombs have their own exception.
     except Exception as error:
         raise ValueError(f"image file {path} cannot be read: {str(error) or type(error).__name__}") from error
 
@@ -214,7 +217,7 @@ def _to_tensor(image: Any) -> Tensor:
         return torch.from_numpy((grey / 257).round().astype(np.uint8)).expand(3, -1, -1)
     if image.mode == "F":
         raise ValueError("pixels must be integers, got floating point")
-    if "transparency" in image.info:  # else Pillow warns of palettes with transparency
+    if "transparency" in image.info:  # otherwise Pillow warns about palettes with transparency
         image = image.convert("RGBA")
     return torch.from_numpy(np.array(image if image.mode == "RGB" else image.convert("RGB"))).permute(2, 0, 1)
 
@@ -224,14 +227,14 @@ def _centre_box(height: int, width: int, rows: int, columns: int) -> Box:
 
 
 def _middle_box(height: int, width: int, size: tuple[int, int]) -> Box:
-    """All of an image, or the middle of one that is longer than `LONGEST` allows; the centre stays where it is."""
+    """The entire image, or the middle of one longer than `LONGEST` allows; the centre does not move."""
     top = max(0, height - max(1, LONGEST * width * size[0] // size[1])) // 2
     left = max(0, width - max(1, LONGEST * height * size[1] // size[0])) // 2
     return top, left, height - 2 * top, width - 2 * left
 
 
 def _scaled_back(box: Box, size: tuple[int, int], stored: tuple[int, int]) -> Box:
-    """A box of the resized image in whole pixels of the stored one, at least one each way."""
+    """A box of the resized image in pixels of the stored one, at least one in each direction."""
     (top, bottom), (left, right) = (
         (round(start * old / new), round((start + length) * old / new))
         for start, length, new, old in zip(box[:2], box[2:], size, stored, strict=True)

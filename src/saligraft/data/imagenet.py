@@ -1,6 +1,6 @@
 """ImageNet (ILSVRC 2012) from class folders; neither devkit nor download is needed.
 
-Russakovsky et al., 2015. "test" is the official validation split, as everywhere: labels of the test images are not
+Russakovsky et al., 2015. "test" is the official validation split, as is usual: labels of the test images are not
 public.
 """
 
@@ -13,7 +13,7 @@ from saligraft.data.dataset import view_size
 from saligraft.data.files import class_names, data_root, labelled_files, loose_image
 from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, LARGEST_VIEW, ImageFiles
 
-# SHA-256 of the 1,000 folder names of ILSVRC 2012, sorted, each with a line feed: no other set gets its names.
+# SHA-256 of the 1,000 sorted folder names of ILSVRC 2012, each with a line feed: only this set gets its class names.
 _WNIDS = "70002b0ff5de60a3a17a82dbfcff291931f96225ddf941ad2e182fc39e183d15"
 _COUNTS = {"train": 1_281_167, "val": 50_000}
 _INNER = (".", "imagenet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")  # where archives put train and val
@@ -29,14 +29,14 @@ def imagenet(
 ) -> ImageFiles:
     """ImageNet's 1,000 classes, or some of them.
 
-    Labels follow the sorted folder names. All 1,000 classes get their names in words; of fewer, each is named as its
-    folder is.
+    Labels follow the sorted folder names. The complete 1,000 classes get their English names; otherwise classes are
+    named after their folders.
 
     Args:
-        split: "train", or "val", also called "test".
+        split: "train", or "val", alias "test".
         root: Holds train and val with a folder per class (n01440764 ...).
         size: Side, or (height, width), of a view.
-        scale: Least and largest share of the area that a training view shows.
+        scale: Smallest and largest share of the area that a training view shows.
         partial: Whether images of the 1,000 classes may be missing.
     """
     one_of("split", split, ("train", "val", "test"))
@@ -48,7 +48,7 @@ def imagenet(
     official = hashlib.sha256("".join(f"{wnid}\n" for wnid in wnids).encode()).hexdigest() == _WNIDS
     if official and not partial and len(files) != _COUNTS[name]:
         raise ValueError(
-            f"{place} must hold {_COUNTS[name]:,} images, got {len(files):,}; the option partial = true admits a part"
+            f"{place} must hold {_COUNTS[name]:,} images, got {len(files):,}; the option partial = true allows fewer"
         )
     return ImageFiles(
         name="imagenet",
@@ -65,7 +65,7 @@ def imagenet(
 
 
 def _place(root: Path, name: str) -> Path:
-    """Find the folder of one split, sorted into classes, which val is not as its archive comes."""
+    """Find the folder of one split, which must be sorted into classes, unlike the official archive of val."""
     place = next((root / inner / name for inner in _INNER if (root / inner / name).is_dir()), None)
     if place is None:
         raise ValueError(
@@ -82,7 +82,7 @@ def _place(root: Path, name: str) -> Path:
 
 
 def _names() -> tuple[str, ...]:
-    """The classes in words, in the order of their folders, as torchvision's models have them."""
+    """The English class names of torchvision's models, in the order of their folders."""
     from torchvision.models import ResNet50_Weights
 
     return tuple(ResNet50_Weights.IMAGENET1K_V1.meta["categories"])

@@ -1,6 +1,6 @@
-"""Random numbers that depend on a key alone, such as (seed, epoch, sample): no stream is carried from draw to draw.
+"""Random numbers that depend only on a key such as (seed, epoch, sample): no random state is carried between draws.
 
-That is what makes a resumed run, or one with another number of workers, bit-identical to one never stopped.
+This makes a resumed run, or one with another number of workers, bit-identical to an uninterrupted one.
 """
 
 import torch
@@ -12,10 +12,10 @@ _GAMMA, _MIX1, _MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111E
 
 
 def key(*parts: int) -> int:
-    """Hash whole numbers to a seed in [0, 2^63).
+    """Hash integers to a seed in [0, 2^63).
 
     Args:
-        *parts: Whatever the draw depends on, such as seed, step, rank and copy; their order counts.
+        *parts: Everything the draw depends on, such as seed, step, rank and copy; their order matters.
 
     Example:
         >>> from saligraft.data.keyed_draws import key
@@ -35,13 +35,13 @@ def _mix(value: int) -> int:
 
 
 def keyed_uniforms(key: int, index: Tensor, count: int) -> Tensor:
-    """Uniforms (B, count) in [0, 1) that depend on `key` and each sample's own index (B,), and on nothing else.
+    """Draw uniforms (B, count) in [0, 1) that depend only on `key` and each sample's index.
 
     Counter-based: a sample gets the same numbers in any batch, worker, device or resumed run.
 
     Args:
-        key: A seed, as of `key`.
-        index: (B,), the samples.
+        key: A seed, from `key`.
+        index: (B,), the samples' indices.
         count: Numbers per sample.
     """
     counter = index[:, None].long() * count + torch.arange(count, device=index.device)
@@ -50,7 +50,7 @@ def keyed_uniforms(key: int, index: Tensor, count: int) -> Tensor:
 
 
 def _mix_tensor(value: Tensor) -> Tensor:
-    """`_mix` on int64 tensors, whose products wrap around and whose right shift must be made logical."""
+    """`_mix` on int64 tensors, whose products wrap around; right shifts are made logical."""
     value = (value ^ (value >> 30 & (1 << 34) - 1)) * _signed(_MIX1)
     value = (value ^ (value >> 27 & (1 << 37) - 1)) * _signed(_MIX2)
     return value ^ (value >> 31 & (1 << 33) - 1)

@@ -24,27 +24,27 @@ ORDER, AUGMENTATION = 0, 1
 class Batch(NamedTuple):
     """One batch of a training or test loader.
 
-    Geometry says how a sample was cut out, and ends with whether it was then mirrored. For images in memory it is
-    top, left, flipped: the crop's upper left corner in the stored image (negative in the padding); (0, 0, 0) is the
-    stored image itself. For image files it is top, left, height, width, flipped: the part of the stored image that was
-    resized.
+    Geometry describes how a sample was cropped, and whether it was then flipped. For images in memory it is top, left,
+    flipped: the crop's upper left corner in the stored image (negative in the padding); (0, 0, 0) is the stored image
+    itself. For image files it is top, left, height, width, stored height, stored width, flipped: the part of the stored
+    image that was resized, and that image's size.
 
     Args:
         images: (B,C,H,W) float32, normalised.
         labels: Class indices (B,).
-        index: Place of each sample in the data set, (B,).
+        index: Index of each sample in the data set, (B,).
         geometry: (B,G) int64.
     """
 
     images: Tensor
     labels: Tensor
-    index: Tensor  # type: ignore[assignment]  # shadows tuple.index, which nobody needs here
+    index: Tensor  # type: ignore[assignment]  # shadows tuple.index, which is not needed
     geometry: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """Which samples a rank sees in an epoch, and in which order.
+    """The samples that a rank sees in an epoch, and their order.
 
     Training: shuffled each epoch; a last partial batch is dropped unless it is the only one. Ranks share one order, and
     together see in each step the batch that a single rank of batch_size * world_size would see.
@@ -53,9 +53,9 @@ class Order:
     Args:
         count: Number of samples of the data set.
         batch_size: Samples per batch and rank.
-        train: Whether to shuffle, and keep ranks in step.
+        train: Whether to shuffle, with equally many batches per rank.
         seed: Decides the order, with the epoch.
-        rank: This process.
+        rank: Rank of this process.
         world_size: Number of processes.
     """
 
@@ -72,7 +72,7 @@ class Order:
         if not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank must lie in [0, {self.world_size}), got {self.rank}")
         if self.train and self.count < self.world_size:
-            raise ValueError(f"data must hold an image for each of {self.world_size} ranks, got {self.count} images")
+            raise ValueError(f"data must contain an image for each of {self.world_size} ranks, got {self.count} images")
 
     @property
     def batches(self) -> int:
@@ -83,7 +83,7 @@ class Order:
         """Return this rank's sample indices in the order of this epoch; rank r gets every world_size-th from r on.
 
         Args:
-            epoch: Its number.
+            epoch: Number of the epoch.
         """
         if not self.train:
             return torch.arange(self.count)[self.rank :: self.world_size]
@@ -91,10 +91,10 @@ class Order:
         return torch.randperm(self.count, generator=generator)[self.rank :: self.world_size][: self._share()]
 
     def augmentation(self, epoch: int) -> int:
-        """Return the key of this epoch's crops, flips and other changes, to be joined with a sample's index.
+        """Return the key of this epoch's augmentation, to be combined with a sample's index.
 
         Args:
-            epoch: Its number.
+            epoch: Number of the epoch.
         """
         return key(self.seed, epoch, AUGMENTATION)
 
@@ -107,15 +107,15 @@ class Order:
 
 
 class Loader(ABC):
-    """Batches of one rank in the sequence of `Order`, the same for the same (seed, epoch), wherever iteration starts.
+    """Batches of one rank in the order of `Order`, the same for the same (seed, epoch), wherever iteration starts.
 
     Args:
         data: The split.
         batch_size: Samples per batch and rank.
         train: Whether to shuffle and augment.
         seed: Decides order and augmentation, with the epoch.
-        device: Where batches are put.
-        rank: This process.
+        device: Device of the batches.
+        rank: Rank of this process.
         world_size: Number of processes.
     """
 
@@ -140,7 +140,7 @@ class Loader(ABC):
         """Choose the epoch whose order and augmentation the next iteration follows.
 
         Args:
-            epoch: Its number, from 0.
+            epoch: Number of the epoch, from 0.
         """
         whole_number("epoch", epoch, least=0)
         self.epoch = epoch
@@ -167,13 +167,13 @@ class Loader(ABC):
 class InMemoryLoader(Loader):
     """Batches of a split held on the device, cropped and flipped a batch at a time.
 
-    Training images are cropped at random with `pad` pixels of zeros, which is the data mean, around the normalised
-    image, and mirrored at random; test images stay as they are.
+    Training images are cropped at random, with `pad` pixels of zeros (the data mean) around the normalised image, and
+    flipped at random; test images are not changed.
 
     Args:
         data: The split.
         pad: Pixels of padding for random crops.
-        flip: Whether to mirror half of the training images.
+        flip: Whether to flip half of the training images.
         options: See `Loader`.
     """
 
@@ -206,7 +206,7 @@ class InMemoryLoader(Loader):
 
 
 def crop_and_flip(images: Tensor, geometry: Tensor) -> Tensor:
-    """Shift images by top and left, zero where the crop leaves them, and mirror those with flipped = 1.
+    """Shift images by top and left, zero outside them, and flip those with flipped = 1.
 
     Args:
         images: (B,C,H,W).
@@ -224,7 +224,7 @@ def crop_and_flip(images: Tensor, geometry: Tensor) -> Tensor:
 
 
 def undo_crop_and_flip(images: Tensor, geometry: Tensor) -> Tensor:
-    """Put crops back to where they were in the stored images, zero where nothing of the crop lies.
+    """Put crops back to their positions in the stored images, zero outside the crop.
 
     Args:
         images: Crops (B,C,H,W).

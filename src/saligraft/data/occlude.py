@@ -9,7 +9,7 @@ from torch import Tensor
 from saligraft import checks
 from saligraft.grafting import graft
 
-GRID = 8  # cells a side: the paper's 12.5 % and 25 % are then 8 and 16 cells
+GRID = 8  # cells per side: the paper's 12.5 % and 25 % are then 8 and 16 cells
 
 
 def occlude(images: Tensor, saliency: Tensor, share: float, fill: float | Tensor = 0.0) -> Tensor:
@@ -18,7 +18,7 @@ def occlude(images: Tensor, saliency: Tensor, share: float, fill: float | Tensor
     Args:
         images: (B,C,H,W).
         saliency: (B,h,w).
-        share: Of the cells, to the nearest.
+        share: Share of the cells to hide, rounded to the nearest cell.
         fill: The default is the data mean of normalised images; a tensor must broadcast to images.
 
     Returns:
@@ -35,7 +35,7 @@ def occlude(images: Tensor, saliency: Tensor, share: float, fill: float | Tensor
 
 
 def hidden_cells(share: float, cells: int = GRID**2) -> int:
-    """Return how many cells a share of them is, to the nearest.
+    """Return the number of cells in a share, rounded to the nearest.
 
     Args:
         share: In [0,1].

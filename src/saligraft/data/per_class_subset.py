@@ -1,4 +1,4 @@
-"""A few samples of each class, for the tables of scarce data (paper §5, "Data scarcity")."""
+"""A few samples of each class, for the tables on data scarcity (paper §5.3)."""
 
 from typing import TypeVar
 
@@ -14,13 +14,13 @@ Data = TypeVar("Data", bound=Split)
 def per_class_subset(data: Data, count: int, seed: int = 0) -> Data:
     """Draw the same number of samples of each class, kept in the order of the data set.
 
-    Nested: the samples for 50 are among those for 100. A class draws from its own stream, so that its samples do not
-    depend on other classes.
+    Subsets are nested: the samples for 50 are among those for 100. Each class has its own random stream, so its samples
+    do not depend on other classes.
 
     Args:
         data: The split to draw from.
         count: Samples per class.
-        seed: Decides which.
+        seed: Seed of the choice.
 
     Returns:
         A split of the same kind.

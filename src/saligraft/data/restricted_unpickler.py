@@ -1,7 +1,7 @@
-"""A restricted unpickler: plain containers and arrays of bytes, and nothing else.
+"""A restricted unpickler: only plain containers and arrays of bytes.
 
-A pickle names the functions it wants called. Here every name is refused except the three by which NumPy stored an
-array, and those call no NumPy either: small stand-ins check their arguments and keep them.
+A pickle names the functions to call. Every name is refused except the three with which NumPy stores an array, and even
+these do not call NumPy: small substitutes check their arguments and keep them.
 """
 
 import io
@@ -28,7 +28,7 @@ def loads(content: bytes | bytearray) -> Any:
         return _PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
     except RecursionError:
         raise ValueError("a pickle must not be nested this deep") from None
-    except Exception as error:  # a broken pickle can make the unpickler raise almost anything
+    except Exception as error:  # a damaged pickle can make the unpickler raise almost anything
         raise ValueError(f"not a pickle of plain data: {error}") from error
 
 
@@ -51,7 +51,7 @@ class ByteArray:
 class _Reconstruct:
     __slots__ = ()
 
-    def __call__(self, *_arguments: Any) -> ByteArray:  # NumPy's type, (0,), b"b": what every array starts from
+    def __call__(self, *_arguments: Any) -> ByteArray:  # NumPy's type, (0,), b"b": the initial state of every array
         return ByteArray()
 
 
@@ -63,7 +63,7 @@ class _Uint8:
     __slots__ = ()
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order, fields and flags mean nothing for a plain byte."""
+        """Ignore byte order, fields and flags, which have no meaning for a byte."""
 
 
 class _Dtype:
@@ -76,7 +76,7 @@ class _Dtype:
 
 
 # NumPy 2 moved numpy.core to numpy._core; the classes have no attributes that a pickle could set
-_STAND_INS: dict[tuple[str, str], type] = {
+_SUBSTITUTES: dict[tuple[str, str], type] = {
     ("numpy.core.multiarray", "_reconstruct"): _Reconstruct,
     ("numpy._core.multiarray", "_reconstruct"): _Reconstruct,
     ("numpy", "ndarray"): _Type,
@@ -86,7 +86,7 @@ _STAND_INS: dict[tuple[str, str], type] = {
 
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        stand_in = _STAND_INS.get((module_name, global_name))
+        stand_in = _SUBSTITUTES.get((module_name, global_name))
         if stand_in is None:
-            raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}, which is refused")
+            raise pickle.UnpicklingError(f"it calls {module_name}.{global_name}, which is refused")
         return stand_in()

@@ -1,7 +1,7 @@
-"""Batches of samples that worker processes read and augment, while the network trains on those before.
+"""Batches of samples that worker processes read and augment while the network trains.
 
 No random state is carried: the order is keyed by (seed, epoch), each sample's view by (seed, epoch, sample index), so
-any number of workers, and a resumed run, see the same batches.
+batches are the same for any number of workers and for a resumed run.
 Shapes: B batch, C channels, H W pixels, G numbers of a sample's geometry.
 """
 
@@ -27,7 +27,7 @@ class Request(NamedTuple):
 
     Args:
         samples: Their indices (B,).
-        augmentation: Key of their epoch's augmentation; None asks for test views.
+        augmentation: Key of their epoch's augmentation; None for test views.
     """
 
     samples: Tensor
@@ -39,7 +39,7 @@ class Reader(Dataset[Any]):
 
     Args:
         data: The split.
-        flip: Whether to mirror half of the training samples.
+        flip: Whether to flip half of the training samples.
     """
 
     def __init__(self, data: StreamedData, flip: bool) -> None:
@@ -52,8 +52,8 @@ class Reader(Dataset[Any]):
             request: Which samples.
 
         Returns:
-            Images (B,C,H,W) uint8 and geometry (B,G), or the error that a damaged file caused: raised in a worker it
-            would come out as the text of a traceback.
+            Images (B,C,H,W) uint8 and geometry (B,G), or the error caused by a damaged file: raised in a worker it
+            would arrive as the text of a traceback.
         """
         try:
             samples = [self._sample(int(index), request.augmentation) for index in request.samples]
@@ -71,13 +71,13 @@ class Reader(Dataset[Any]):
 class StreamingLoader(Loader):
     """Batches of a split on disk, read by worker processes.
 
-    Training samples are augmented as their data set says and mirrored at random if `flip`; test samples are cut out as
-    their data set says. Workers live from epoch to epoch. One iteration at a time: a new one ends the one before.
+    The data set defines the crops and augmentation; training samples are also flipped at random if `flip`. Workers stay
+    alive between epochs. Only one iteration at a time: a new one ends the previous.
 
     Args:
         data: The split.
-        flip: Whether to mirror half of the training samples.
-        workers: Processes per rank; 0 reads in the loader's own process.
+        flip: Whether to flip half of the training samples.
+        workers: Processes per rank; 0 reads in the training process.
         options: See `Loader`.
     """
 
@@ -87,7 +87,7 @@ class StreamingLoader(Loader):
         self.workers = workers
         self._labels = data.labels
         self._reader = Reader(data, flip)
-        self._requests: list[Request] = []  # of the current iteration: what the pool's sampler iterates over
+        self._requests: list[Request] = []  # of the current iteration: the pool's sampler iterates over it
         self._iteration = 0
         self._pool: DataLoader[Any] | None = None
         self._processes: list[multiprocessing.process.BaseProcess] = []
@@ -124,7 +124,7 @@ class StreamingLoader(Loader):
         iterator = self._with_live_workers(self._start)
         for _ in requests:
             if current != self._iteration:
-                raise RuntimeError("an iteration of a loader with workers cannot go on after a new one began")
+                raise RuntimeError("an iteration of a loader with workers cannot continue after a new one has started")
             yield self._with_live_workers(lambda: next(iterator))
 
     def _start(self) -> Iterator[Any]:
@@ -137,22 +137,22 @@ class StreamingLoader(Loader):
                 pin_memory=self.device.type == "cuda",
                 worker_init_fn=_set_up_worker,
                 persistent_workers=True,
-                generator=torch.Generator(),  # of its own, or each epoch would advance torch's global one
+                generator=torch.Generator(),  # otherwise each epoch would advance torch's global one
             )
         handler = signal.getsignal(signal.SIGCHLD)
         iterator = iter(self._pool)
-        # torch would now raise a worker's death in the midst of whatever runs, even while a checkpoint is written.
+        # Otherwise torch raises an error in the middle of other code when a worker dies, even during a checkpoint.
         if handler is not None and signal.getsignal(signal.SIGCHLD) is not handler:
             signal.signal(signal.SIGCHLD, handler)
         self._processes = iterator._workers  # type: ignore[attr-defined]  # torch has no public name for them
         return iterator
 
     def _with_live_workers(self, act: Callable[[], Any]) -> Any:
-        """Call what needs live workers; if one is dead, or dies meanwhile, name it."""
+        """Call a function that needs live workers; if one is dead or dies meanwhile, name it in the error."""
         self._check_workers()
         try:
             return act()
-        except RuntimeError:  # torch's answer to a dead worker
+        except RuntimeError:  # torch's error for a dead worker
             self._check_workers()
             raise
 
@@ -164,7 +164,7 @@ class StreamingLoader(Loader):
 
 
 def _set_up_worker(_number: int) -> None:
-    """Leave signals meant for the run, such as Ctrl-C, to the process that trains; torch ends workers with it."""
+    """Leave signals such as Ctrl-C to the training process; torch ends the workers with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.setpgid(0, 0)
 

@@ -8,7 +8,7 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute on one thread inside: small operations gain nothing from more and wait for them."""
+    """Compute on one thread inside the context: small operations gain nothing from more threads and wait for them."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -27,12 +27,11 @@ Annotation = tuple[str, int, list[int]]  # file under the root, label, box
 def tiny_imagenet(*, split: str = "train", root: str | Path | None = None) -> ImageData:
     """Tiny-ImageNet with boxes: 100,000 training and 10,000 validation images if the set is complete.
 
-    Greyscale files become RGB. Boxes are stored with both ends included, so ends grow by one here. They are clipped to
-    the image. Those of objects that the official crop to a square cut away lie on its edge, some without any extent:
-    they keep one pixel.
+    Greyscale files become RGB. Boxes are stored with inclusive ends, so ends grow by one here. They are clipped to the
+    image. Boxes of objects outside the official square crop lie on its edge, some with no extent: they keep one pixel.
 
     Args:
-        split: "train", or "val", also called "test".
+        split: "train", or "val", alias "test".
         root: The folder `tiny-imagenet-200` or its parent.
     """
     import PIL
@@ -42,8 +41,7 @@ def tiny_imagenet(*, split: str = "train", root: str | Path | None = None) -> Im
     folder = root if (root / "wnids.txt").is_file() else root / FOLDER
     if not (folder / "wnids.txt").is_file():
         raise FileNotFoundError(
-            f"no wnids.txt of tiny-imagenet in {root}: put {FOLDER}, unpacked from {ARCHIVE}, there, "
-            "or let --download do it"
+            f"no wnids.txt of tiny-imagenet in {root}: put {FOLDER}, unpacked from {ARCHIVE}, there, or use --download"
         )
     wnids = [wnid for wnid in read_lines(folder / "wnids.txt") if wnid]
     for wnid in wnids:
@@ -51,7 +49,7 @@ def tiny_imagenet(*, split: str = "train", root: str | Path | None = None) -> Im
             raise ValueError(f"{folder / 'wnids.txt'} is damaged: it lists {wnid} twice")
     images = _training_images(folder, wnids) if split == "train" else _validation_images(folder, wnids)
     names = [name for name, _, _ in images]
-    # Decoders may differ in the last bit.
+    # Versions of the decoder may differ in the last bit.
     key = files_key(f"tiny-imagenet, RGB, {SIDE} x {SIDE}, Pillow {PIL.__version__}", folder, names)
     boxes = torch.tensor([box for _, _, box in images])
     start = boxes[:, :2].clamp(0, SIDE - 1)
@@ -72,7 +70,7 @@ def _class_names(path: Path, wnids: list[str]) -> tuple[str, ...]:
     words = dict(line.split("\t", 1) for line in read_lines(path) if "\t" in line)
     for wnid in wnids:
         if wnid not in words:
-            raise ValueError(f"{path} is damaged: it names no {wnid}, which wnids.txt lists")
+            raise ValueError(f"{path} is damaged: it has no {wnid}, which wnids.txt lists")
     return tuple(words[wnid].split(",")[0].strip() for wnid in wnids)
 
 
@@ -102,7 +100,7 @@ def _annotated(
 ) -> list[Annotation]:
     """Check rows (line, class, file, four numbers); the folder `inside` must hold their files, and no others."""
     if not (folder / inside).is_dir():
-        raise FileNotFoundError(f"{folder / inside} is missing; the official archive holds it")
+        raise FileNotFoundError(f"{folder / inside} is missing; the official archive contains it")
     unlisted = {entry.name for entry in (folder / inside).iterdir() if not is_hidden(entry.name)}
     images: dict[str, Annotation] = {}
     for line, wnid, name, *numbers in rows:
@@ -111,7 +109,7 @@ def _annotated(
         try:
             x0, y0, x1, y1 = map(int, numbers)
         except ValueError:
-            raise ValueError(f"{path} is damaged: {line!r} does not end in the four whole numbers of a box") from None
+            raise ValueError(f"{path} is damaged: {line!r} does not end with the four integers of a box") from None
         if name in images:
             raise ValueError(f"{path} is damaged: it lists an image twice, {name}")
         if name not in unlisted:

@@ -1,1 +1,1 @@
-"""What the command line runs beyond a single training: the demo, and pictures of methods."""
+"""Experiments of more than one training: the demo, and pictures of methods."""

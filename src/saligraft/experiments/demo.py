@@ -1,8 +1,8 @@
 """The demo: one small network on `shapes`, trained plainly, with CutMix and with Saliency Grafting.
 
 All methods take the same number of optimiser steps. Saliency Grafting makes two passes per step, so equal steps are
-not equal compute: the table lists the cost of each, and where time is left, plain training is also given
-Saliency Grafting's time. Trainings run side by side, one on each core, and their cost is measured in CPU time.
+not equal compute: the table lists the cost of each, and if time is left, plain training also gets Saliency
+Grafting's time. Trainings run side by side, one on each core, and their cost is measured in CPU time.
 """
 
 import multiprocessing
@@ -34,10 +34,10 @@ ARMS = {PLAIN: "Plain training", "cutmix": "CutMix", GRAFTING: "Saliency Graftin
 TITLES = {**ARMS, EQUAL_TIME: "Plain, equal time"}
 ORDER = (GRAFTING, PLAIN, "cutmix")  # the longest first, so that two workers finish together
 BASE_RECIPE = "shapes-wrn-10-2"
-# More steps than with the recipe's 50. Chosen on test error, in single trials of plain training on an earlier
-# rendering of shapes: 25 % after 20 epochs, where a trial with 50 had reached 30 %. Not repeated over seeds.
+# More steps than with the recipe's 50. Chosen by test error, in single trials of plain training on an earlier
+# rendering of shapes: 25 % after 20 epochs, compared with 30 % for a batch size of 50. Not repeated over seeds.
 BATCH_SIZE = 20
-TITLE = "Demo: "  # the recipes' titles start with it: that identifies the runs of a demo
+TITLE = "Demo: "  # prefix of the recipes' titles, which identifies the runs of a demo
 SEED_IN_PLAIN_RUNS = 3.6  # time of all arms of a seed in plain runs: about 1 + 1 + 1.6 (one seed measured 3.5)
 GRAFTING_IN_PLAIN_RUNS = 1.6
 UPDATE_SECONDS = 0.5  # between two updates of the progress bars
@@ -81,8 +81,8 @@ class ArmRun:
         curve: Test error after every epoch.
         wall_seconds: From start to end, with loading, tests and pages.
         seconds: All training without the tests: CPU time, or on a GPU elapsed time.
-        mixing_seconds: One epoch after the warm-up: the median, which a busy moment does not change.
-        images_per_second: Of that epoch.
+        mixing_seconds: Median time of an epoch after the warm-up, which ignores a short load peak.
+        images_per_second: Throughput of that epoch.
     """
 
     arm: str
@@ -101,10 +101,10 @@ class DemoRuns:
     """All trainings of one demo.
 
     Args:
-        settings: How large it was to be.
+        settings: The requested size.
         runs: Its trainings.
         seeds_run: Number of seeds that the time allowed.
-        why: Why it is that number.
+        why: Reason for that number.
     """
 
     settings: DemoSettings
@@ -123,7 +123,7 @@ class DemoRuns:
 
 
 def print_now(line: str) -> None:
-    """Print a line without buffering, so that a file or pipe has it before the next minutes of silence.
+    """Print a line without buffering, so that a file or pipe receives it at once.
 
     Args:
         line: What to print.
@@ -145,7 +145,7 @@ def run_demo(
         out: Folder of the demo.
         settings: How large the demo is; None for the defaults.
         overwrite: Whether to replace an earlier demo in `out`.
-        say: Receives a line at the start and end of every training.
+        say: Called with a line at the start and end of every training.
         pool: Where trainings run, one at a time; None for one single-threaded process per core.
 
     Returns:
@@ -153,7 +153,7 @@ def run_demo(
     """
     settings = settings or DemoSettings()
     for arm in ARMS:
-        demo_recipe(settings, arm, 0, settings.epochs)  # errors must show before anything is removed
+        demo_recipe(settings, arm, 0, settings.epochs)  # fail before anything is removed
     prepare_folder(out, overwrite=overwrite)
     if pool is not None:
         return _Schedule(out, settings, pool, 1, say).run()
@@ -163,7 +163,7 @@ def run_demo(
 
 
 class _Schedule:
-    """Hands trainings to the workers, seed after seed, as long as time is left."""
+    """Submits trainings to the workers, seed after seed, while time is left."""
 
     def __init__(
         self, out: Path, settings: DemoSettings, pool: Executor, workers: int, say: Callable[[str], None]
@@ -237,7 +237,7 @@ class _Schedule:
     def _expected(self, arm: str) -> float:
         """Time of a training: that of the arm's last one, else the longest of all; 0 while nothing is known.
 
-        Not the arm's longest: a single busy minute of the machine would count for good.
+        Not the arm's longest, which would count a single load peak for the rest of the demo.
         """
         if own := self.demo.of(arm):
             return own[-1].wall_seconds
@@ -267,7 +267,7 @@ class _Schedule:
 
 
 def progress_bars(console: Console) -> Progress:
-    """Return an empty set of progress bars, one to be added per training; nothing is shown but on terminals.
+    """Return an empty set of progress bars, one per training to be added; shown only on terminals.
 
     Args:
         console: Where the bars are shown.
@@ -314,7 +314,7 @@ def demo_recipe(settings: DemoSettings, method: str, seed: int, epochs: int) -> 
         f"training.warmup_epochs={0 if method == PLAIN else warmup_epochs(epochs)}",
     ]
     if method == "cutmix":
-        sizes.append("method.options.probability=0.5")  # as its authors mix small images (CIFAR)
+        sizes.append("method.options.probability=0.5")  # the authors' value for small images (CIFAR)
     return load_recipe(name, sizes, seed=seed)
 
 
@@ -396,7 +396,7 @@ def run_folder(out: Path, arm: str, seed: int) -> Path:
 
 
 def _seconds(epoch: EpochTiming) -> float:
-    """Time of an epoch, not prolonged by other programs or by the training on the next core."""
+    """Time of an epoch that other programs, or the training on the next core, do not prolong."""
     return epoch.cpu_seconds if only_cpu() else epoch.seconds
 
 
@@ -411,7 +411,7 @@ def worker_count() -> int:
 def single_threaded_workers(count: int) -> Iterator[Executor]:
     """Start processes with one thread each; if the block raises, they are ended at once.
 
-    Steps this small gain little from a second thread, and lose much where another program occupies a core: all
+    Steps this small gain little from a second thread, and lose much if another program occupies a core, since all
     threads of a step wait for the slowest. Two single-threaded processes do not wait for each other.
 
     Args:

@@ -1,4 +1,4 @@
-"""The demo's table and page, made from its runs alone."""
+"""The demo's table and page, created only from its runs."""
 
 from pathlib import Path
 from statistics import fmean
@@ -27,7 +27,7 @@ def result_table(demo: DemoRuns) -> ResultTable:
         One row per arm; the lowest errors are marked.
     """
     arms = [arm for arm in TITLES if demo.of(arm)]
-    # One "epoch" per column: a curve's mean and standard error over seeds serve for single numbers too.
+    # One "epoch" per column: a curve's mean and standard error over seeds work for single numbers too.
     errors = [
         Curve(name=arm, runs=tuple(tuple(run.error[name] for name in ERRORS) for run in demo.of(arm))) for arm in arms
     ]

@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from saligraft.config.recipe_file import PLAIN, bundled_protocols, toml_value
-from saligraft.methods import REGISTRY
 from saligraft.saliency.base import Passes
-from saligraft.saliency.sources import SALIENCY_SOURCES
 from saligraft.training import Recipe, dump_recipe, load_recipe
 from saligraft.training.run_folder import RESULT, TIMING
 
@@ -368,12 +366,8 @@ def passes_of(recipe: Recipe) -> Passes:
         >>> passes_of(load_recipe("shapes-wrn-10-2-saliency-grafting", ["training.epochs=10"]))  # 3 epochs of warm-up
         Passes(forward=17, backward=17)
     """
-    training, method = recipe.training, recipe.method
-    each = [REGISTRY[name].passes for name in method.parts] or [Passes(1, 1)]
-    forward, backward = (max(passes) for passes in zip(*each, strict=True))
-    if method.with_originals:
-        shared = SALIENCY_SOURCES[method.saliency.name].shared if method.saliency.name else Passes(0, 0)
-        forward, backward = 1 + training.copies + shared[0], 1 + training.copies + shared[1]
+    training = recipe.training
+    forward, backward = recipe.passes_per_step or Passes(1, 1)  # unknown where each batch draws its method
     mixing = training.epochs - training.warmup_epochs
     return Passes(training.warmup_epochs + mixing * forward, training.warmup_epochs + mixing * backward)
 
@@ -407,11 +401,13 @@ def cost_of(rows: Sequence[Row], seeds: int) -> str:
         rows: Its rows at one scale.
         seeds: Number of seeds.
     """
-    recipes = [row.load(0, variant) for row in rows for variant in row.variants]
-    epochs = sum(recipe.training.epochs for recipe in recipes)
-    forward, backward = (sum(passes) for passes in zip(*map(passes_of, recipes), strict=True))
-    runs = f"{seeds * len(recipes):,} runs, {seeds * epochs:,} epochs"
-    return f"{runs}, {seeds * forward:,} + {seeds * backward:,} passes"
+    runs = epochs = forward = backward = 0
+    for row in rows:
+        recipe, count = row.load(0, row.variants[0]), seeds * len(row.variants)
+        passes = passes_of(recipe)
+        runs, epochs = runs + count, epochs + count * recipe.training.epochs
+        forward, backward = forward + count * passes.forward, backward + count * passes.backward
+    return f"{runs:,} runs, {epochs:,} epochs, {forward:,} + {backward:,} passes"
 
 
 def run_folder(recipe: Recipe, out: Path) -> Path:

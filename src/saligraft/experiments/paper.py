@@ -25,6 +25,11 @@ IMAGENET, IMAGENET_FIXED = "imagenet-resnet-50-fast", "imagenet-resnet-50"
 # The paper trains with both and reports the better (appendix B.1), which selects on test error.
 WEIGHT_DECAYS = ("optimizer.weight_decay=0.0005", "optimizer.weight_decay=0.0001")
 
+ALWAYS: tuple[ScaleName, ...] = ("smoke", "laptop", "paper")
+SMALLER: tuple[ScaleName, ...] = ("laptop", "paper")
+IN_FULL: tuple[ScaleName, ...] = ("paper",)
+COPIES = ("training.epochs=200", "schedule.milestones=[120, 170]", "data.per_class_subset=100")  # §5.2, PuzzleMix
+
 SMOKE = (
     "data.options.size=16",
     "data.options.per_class=4",
@@ -87,15 +92,26 @@ def _sweep(option: str, values: dict[float, tuple[ScaleName, ...]], symbol: str)
     )
 
 
-ALWAYS: tuple[ScaleName, ...] = ("smoke", "laptop", "paper")
-SMALLER: tuple[ScaleName, ...] = ("laptop", "paper")
-IN_FULL: tuple[ScaleName, ...] = ("paper",)
+def _copies() -> tuple[Case, ...]:
+    """k mixed batches beside the originals, for both methods (§5.2)."""
+    return tuple(
+        Case(
+            name=f"{k}",
+            title=f"k = {k}",
+            x=k,
+            settings=("training.originals=true", f"training.copies={k}"),
+            paper=COPIES,
+            at=ALWAYS if k < 3 else SMALLER if k == 4 else IN_FULL,
+        )
+        for k in range(1, 7)
+    )
+
+
 OCCLUDED = tuple(
     Metric(f"occlusion/{percent:g}", f"top-1 error, {percent:g} % hidden", "top1", occlude=percent)
     for percent in (0.0, 12.5, 25.0)
 )
 ABLATION = ("deterministic-area", "stochastic-area", "stochastic-saliency")
-COPIES = ("training.epochs=200", "schedule.milestones=[120, 170]", "data.per_class_subset=100")  # §5.2, PuzzleMix
 
 TABLES = (
     Experiment(
@@ -253,21 +269,7 @@ FIGURES = (
         paper="diversity figure, §5.2",
         parts=(
             Part(protocol=WRN, methods=(PLAIN,), cases=(Case(paper=COPIES),)),
-            Part(
-                protocol=WRN,
-                methods=(GRAFTING,),
-                cases=tuple(
-                    Case(
-                        name=f"{k}",
-                        title=f"k = {k}",
-                        x=k,
-                        settings=(f"training.copies={k}",),
-                        paper=COPIES,
-                        at=ALWAYS if k < 3 else SMALLER if k == 4 else IN_FULL,
-                    )
-                    for k in range(1, 7)
-                ),
-            ),
+            Part(protocol=WRN, methods=(GRAFTING, "puzzlemix"), cases=_copies()),
         ),
         metrics=(BEST, LAST),
         seeds={"smoke": 2, "laptop": 3, "paper": 5},
@@ -361,6 +363,9 @@ READINGS = Experiment(
                     title="map of the last residual sum",
                     settings=("method.saliency.layer=stages.2",),
                 ),
+                Case(name="sum", title="losses summed", settings=("training.loss_combination=sum",)),
+                Case(name="mixed", title="grafts only", settings=("training.passes=mixed",)),
+                Case(name="remembered", title="remembered maps", settings=("training.passes=remembered",)),
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Look at a method: mix pairs from a data set or from image files, and draw the result as PNG and as page.
+"""Visualise a method: mix pairs from a data set or from image files, and draw the result as PNG and page.
 
 A lens is the network whose feature maps serve as saliency: that of a finished run, an untrained one by name, or by
 default one trained on `shapes` in about half a minute. The page says which.
@@ -46,7 +46,7 @@ class Lens:
         std: Channel standard deviations of its input.
         size: Height and width it was trained at; None to use images at their own size.
         origin: One line on where the network comes from.
-        classes: What its logits stand for.
+        classes: Classes of its logits.
     """
 
     network: nn.Module
@@ -83,13 +83,13 @@ class Lens:
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """What is looked at, through which network, and where the pictures go.
+    """The images, the network and the output folder of a visualisation.
 
     Args:
         pool: Images that pairs are drawn from.
         lens: The network that provides saliency.
         out: Folder to write to.
-        rows: Number of pairs; None for as many as suit the page.
+        rows: Number of pairs; None for the page's default.
         seed: Seed of pairs and draws.
     """
 
@@ -100,7 +100,7 @@ class Scene:
     seed: int
 
     def facts(self) -> dict[str, str]:
-        """What the page says about how it was made."""
+        """Facts for the page about how it was made."""
         height, width = self.pool.images.shape[-2:]
         images = f"{len(self.pool)} of {self.pool.name}, {height}×{width} pixels"
         facts = {"Images": images, "Saliency": self.lens.describe()}
@@ -131,7 +131,7 @@ def write_gallery(scene: Scene, name: str, mixer: Mixer) -> list[Path]:
 
 
 def choose(data: Split, count: int, seed: int) -> ImageData:
-    """Draw up to `count` images at random, without masks and boxes.
+    """Sample up to `count` images at random, without masks and boxes.
 
     Args:
         data: Any split of a data set.
@@ -191,7 +191,7 @@ def untrained_network(name: str, data: ImageData, seed: int) -> Lens:
 
     Args:
         name: Name of the network.
-        data: Images it is to look at.
+        data: Images to compute maps of.
         seed: Seed of the weights.
 
     Returns:
@@ -233,7 +233,7 @@ def quick_recipe(seed: int) -> Recipe:
         The recipe.
     """
     sizes = [
-        "title=A quick network to look through",
+        "title=A quick network for saliency",
         "network.name=wrn-10-1",
         f"training.epochs={QUICK_EPOCHS}",
         "training.batch_size=20",
@@ -242,7 +242,7 @@ def quick_recipe(seed: int) -> Recipe:
 
 
 def read_images(paths: Sequence[Path], size: int) -> ImageData:
-    """Read image files, cropped to squares of one size; folders name the classes, or file names in a single folder.
+    """Read image files, cropped to squares of one size; classes are folder names, or file names in a single folder.
 
     Args:
         paths: Image files, and folders of them.

@@ -1,4 +1,4 @@
-"""Every method on the same pairs, after the paper's Figure 1.
+"""Every method on the same pairs, as in the paper's Figure 1.
 
 Each pair is a batch of two, source first, with fixed partners: draw, then apply. Images are normalised as in
 training, so that Cutout's zero is the mean colour; each method sees the saliency that its authors use.
@@ -31,7 +31,7 @@ from saligraft.reports.run_report import method_title
 from saligraft.saliency import SaliencyCapture, fine_grained_saliency, resize_saliency
 
 ALL = "all"
-TOP_K = "saliency-grafting-top-k"  # the ablation of §5.4: always the k most salient cells, labels by area
+TOP_K = "saliency-grafting-top-k"  # the ablation of §5.4: always the k most salient cells, area labels
 FINE_GRAINED = "fine-grained"
 PAIRS = 4
 TYPICAL_RATIO = 0.5  # the mean of λ, for methods with a single result
@@ -45,9 +45,9 @@ class Showing:
 
     Args:
         results: Number of results.
-        note: One line on what changes from one to the next.
+        note: One line on what differs between results.
         title: The method's title, if not its usual one.
-        typical_ratio: Whether λ is its mean instead of drawn.
+        typical_ratio: Whether λ is its mean instead of random.
     """
 
     results: int = 1
@@ -195,7 +195,7 @@ def write_comparison(scene: Scene, methods: str, pictures: Path | None = None) -
     """
     names, lenient = chosen_methods(methods), methods.strip() == ALL
     pairs = compare(names, scene.lens, scene.pool, count=scene.rows or PAIRS, seed=scene.seed, lenient=lenient)
-    title = "What each method makes of a pair"
+    title = "Every method on the same pairs"
     values: dict[str, Any] = {"data": scene.pool.name, "network": scene.lens.describe(), "facts": scene.facts()}
     page = scene.out / "methods.html"
     files = [
@@ -226,7 +226,7 @@ def compare(
         pool: Images that pairs are chosen from.
         count: Number of pairs.
         seed: Seed of the draws.
-        lenient: Whether a method that cannot run here is listed with the reason instead of raising it.
+        lenient: Whether to list a method that cannot run here with the reason instead of raising an error.
         draws: Results of each method, every one drawn at random; None for those of `SHOWINGS`.
 
     Returns:
@@ -280,7 +280,7 @@ def _saliency(name: str, method: Any, pair: Pair, lens: Lens, pool: ImageData) -
 
 
 def _at_grid(name: str, method: Any, maps: Tensor) -> Tensor:
-    """The maps to show: at the method's grid if it is fixed, otherwise as the network returned them."""
+    """The maps to show: at the method's grid if it is fixed, otherwise at the network's resolution."""
     grid = 8 if name == TOP_K else getattr(method, "grid", None)
     return maps if grid is None else resize_saliency(maps, grid)
 
@@ -307,7 +307,7 @@ def _results(
 def _mixed_samples(
     name: str, showing: Showing, method: BatchMixer[Any], pair: Pair, pool: ImageData, maps: Tensor | None
 ) -> list[Sample]:
-    """The first draws that show both images, as many as the page has room for; otherwise the first ones."""
+    """The first draws that show both images, as many as fit on the page; otherwise the first ones."""
     preferred: list[Sample] = []
     others: list[Sample] = []
     for draw in range(SPARE_DRAWS * showing.results):
@@ -364,7 +364,7 @@ def _feature_sample(method: ManifoldMixup, pair: Pair, lens: Lens, generator: to
 
 
 def _generator(name: str, pair: Pair, draw: int) -> torch.Generator:
-    """Keyed by the method's own name: its draws stay the same whichever others are shown beside it."""
+    """Keyed by the method's name, so that its draws do not depend on the other methods shown."""
     return torch.Generator().manual_seed(key(pair.number, zlib.crc32(name.encode()), draw))
 
 

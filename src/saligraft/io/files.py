@@ -1,4 +1,4 @@
-"""Files that are written atomically, so that a crash leaves the old content or the new: write aside, sync, rename."""
+"""Atomic writes, so that a crash leaves the old content or the new: write to a temporary name, sync, rename."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Replace a file's text; a reader, or a kill at any moment, sees the old text or the new.
+    """Replace a file's text; readers see the old text or the new, also after a kill at any moment.
 
     Args:
         path: The file, in an existing folder.
@@ -24,7 +24,7 @@ def write_atomic(path: Path, text: str) -> None:
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Write a file or folder aside in the block, then rename it to `path`; after an error nothing is left behind.
+    """Write a file or folder under a temporary name in the block, then rename it to `path`; an error leaves nothing.
 
     Args:
         path: The final name.
@@ -50,7 +50,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def name_in_errors(path: Path) -> Iterator[None]:
-    """Make an OSError of the block, such as a full disk's, name in one line the file that could not be written.
+    """Turn an OSError of the block, such as a full disk, into one line that names the file.
 
     Args:
         path: The file to name.
@@ -62,7 +62,7 @@ def name_in_errors(path: Path) -> Iterator[None]:
 
 
 def rename_durably(aside: Path, path: Path) -> None:
-    """Rename a file or folder, and wait until the new name is on the disk.
+    """Rename a file or folder and wait until the new name is on disk.
 
     Args:
         aside: The current name; its content should be synced.
@@ -74,17 +74,17 @@ def rename_durably(aside: Path, path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's content, or a folder's list of names, is on the disk.
+    """Wait until a file's content, or a folder's list of names, is on disk.
 
     Args:
         path: The file or folder.
     """
     is_folder = path.is_dir()
-    handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)  # Windows syncs only what it may write
+    handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)  # Windows syncs only writable files
     try:
         os.fsync(handle)
     except OSError as error:
-        # Some network file systems do not sync folders; nothing more can be done for their names.
+        # Some network file systems cannot sync folders; a power cut may lose new names there.
         if not (is_folder and error.errno in (errno.EINVAL, errno.EBADF)):
             raise
     finally:

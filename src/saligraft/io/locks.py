@@ -1,7 +1,7 @@
 """Locks between processes: the system releases them when their holder ends, however it ends.
 
 They are filelock's native locks, flock on POSIX and LockFileEx on Windows. filelock closes them in forked children, so
-that a loader worker which outlives a killed run does not keep the run folder locked.
+that a loader worker that outlives a killed run does not keep the run folder locked.
 """
 
 import errno
@@ -17,7 +17,7 @@ from saligraft.io.files import name_in_errors
 
 LOCK = ".lock"
 LONGEST = 20  # bytes; a process id is shorter
-_UNSUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # answers of file systems without locks
+_UNSUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # errors of file systems without locks
 
 
 @contextmanager
@@ -59,7 +59,7 @@ class RunLock:
         self.path = folder / LOCK
         self._created_folders = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
-        # The timeout covers the moment in which the last holder removes the file: filelock then tries again.
+        # Within the timeout filelock retries if the last holder is just removing the file.
         self._lock = FileLock(
             self.path, timeout=0.1, thread_local=False, fallback_to_soft=False, on_acquired=self._write_process_id
         )
@@ -75,7 +75,7 @@ class RunLock:
             raise ValueError(f"{self.path} must be the lock of a run, got a link or no file: remove it")
         self._content_before = self._content() if self.path.exists() else None
         content = (self._content_before or b"").strip()
-        # Checked before the file is opened, as some versions of filelock empty it.
+        # Checked before the file is opened, since some versions of filelock truncate it.
         if content and not (content.isdigit() and len(content) < LONGEST):
             raise ValueError(f"{self.path} must be the lock of a run, got another file: choose another folder")
         try:
@@ -93,7 +93,7 @@ class RunLock:
                 self._write_process_id(file.fileno())
 
     def _write_process_id(self, handle: int) -> None:
-        """Say who holds the lock, from byte 1 on: Windows lets nobody else read the first byte, which is locked."""
+        """Write the holder's process id, from byte 1 on: on Windows others cannot read byte 0, which is locked."""
         try:
             os.ftruncate(handle, 0)
             os.write(handle, b" %d" % os.getpid())
@@ -108,10 +108,10 @@ class RunLock:
         return b""
 
     def release(self, *, restore: bool = False) -> None:
-        """Unlock the folder; remove the lock file, and the folders created for it that are still empty.
+        """Unlock the folder; remove the lock file, and folders created for it that are still empty.
 
         Args:
-            restore: Give a lock file that existed before its content back instead: without a run, it may be the user's.
+            restore: Restore the content of a lock file that existed before: without a run, it may be the user's.
         """
         if restore and self._content_before is not None:
             self.path.write_bytes(self._content_before)
@@ -121,11 +121,11 @@ class RunLock:
         self._remove_folders()
 
     def _unlink(self) -> None:
-        with suppress(PermissionError):  # Windows keeps the name of an open file, and filelock removes it later
+        with suppress(PermissionError):  # Windows cannot remove an open file; filelock removes it later
             self.path.unlink(missing_ok=True)
 
     def _remove_folders(self) -> None:
-        with suppress(OSError):  # one that holds something now stays, and its parents with it
+        with suppress(OSError):  # a folder that is no longer empty stays, with its parents
             for folder in self._created_folders:
                 folder.rmdir()
 

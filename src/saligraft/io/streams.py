@@ -1,4 +1,4 @@
-"""Terminals, pipes and logs that may fail: what a run prints there is lost, the run is not."""
+"""Terminals, pipes and logs that may fail: a run loses its output there, but continues."""
 
 from contextlib import suppress
 from typing import Any, TextIO, cast

@@ -21,7 +21,7 @@ from saligraft.saliency.rescale import resize_saliency
 def attentive_cutmix(images: Tensor, labels: Tensor, saliency: Tensor, *, partner: Tensor, k: int = 6) -> MixedBatch:
     """Paste the k cells of the highest saliency onto the partners. Pure; the grid is saliency's.
 
-    A sample whose own or whose partner's map is not finite, or negative, is left as its destination.
+    If a sample's map or its partner's is negative or not finite, nothing is pasted: the destination stays.
 
     Args:
         images: (B, C, H, W).
@@ -50,11 +50,11 @@ def attentive_cutmix(images: Tensor, labels: Tensor, saliency: Tensor, *, partne
 class AttentiveCutMix(BatchMixer[Tensor]):
     """Draw partners, then paste the most attended cells of each source.
 
-    The map may come from any network, a frozen one as its authors have it or the one in training.
+    The map may come from any network: a frozen one, as the authors use, or the one in training.
 
     Args:
-        k: N, the cells that are pasted.
-        grid: The map is resized to grid x grid, the authors' 7 x 7; None keeps its own resolution.
+        k: N, the number of cells to paste.
+        grid: The map is resized to grid x grid; 7 is the authors'. None keeps its resolution.
         probability: Of a sample being mixed; the others are left unchanged.
         per: Whether that coin is drawn for each "sample" or once per "batch".
 

@@ -1,6 +1,6 @@
 """Random choice among methods: `RandomChoice` among batch mixers, per batch or sample, `MethodChoice` among all kinds.
 
-The first is itself a batch mixer; in the second each method trains by the step of its own kind.
+`RandomChoice` is itself a batch mixer; in `MethodChoice` each method trains with the step of its own kind.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class Choice(Applied):
         raise NotImplementedError
 
     def _choose(self, count: int, generator: torch.Generator | None) -> Tensor:
-        """Indices (count,) of the chosen methods; ``len(methods)`` where none is applied."""
+        """Draw indices (count,) of methods; ``len(methods)`` where none is applied."""
         weights = checks.probabilities(self.probabilities, len(self.methods))
         return draws.choices(weights, count, probability=self.probability, generator=generator)
 
 
 class Part(NamedTuple):
-    """Some samples of a batch and what was drawn for them.
+    """Some samples of a batch and their draws.
 
     Args:
         method: None for samples that are left unchanged.
@@ -73,11 +73,11 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomChoice(Choice, BatchMixer[tuple[Part, ...]]):
-    """Draw one of several batch mixers, then mix by it.
+    """Draw one of several batch mixers, then mix with it.
 
-    With ``per="sample"`` each method mixes its own part of the batch and finds partners inside that part. `probability`
-    and `per` of the members hold as well. All members that need saliency are given the same map; where their authors'
-    sources differ, the step must name one. `MethodChoice` accepts the other kinds, per batch.
+    With ``per="sample"`` each method mixes its own part of the batch, with partners from that part. `probability` and
+    `per` of each method apply as well. All methods that need saliency get the same map; if their authors' sources
+    differ, the step must name one. `MethodChoice` accepts the other kinds, per batch.
 
     Args:
         methods: Batch mixers, image transforms, or None, which leaves samples unchanged.
@@ -112,7 +112,7 @@ class RandomChoice(Choice, BatchMixer[tuple[Part, ...]]):
         for place, method in enumerate([*self.methods, None]):
             index = (choice == place).nonzero()[:, 0]
             if len(index):
-                # Draws depend on shape and device alone, so any n images serve in place of those of the part.
+                # Draws depend only on shape and device, so any n images can represent the part.
                 drawn = None if method is None else method.draw(images[: len(index)], generator=generator)
                 parts.append(Part(method, draws.to_device(index, images.device), drawn))
         return tuple(parts)
@@ -121,7 +121,7 @@ class RandomChoice(Choice, BatchMixer[tuple[Part, ...]]):
         own = saliency_sources([self])
         mixed = []
         for part in drawn:
-            # A member that can do without maps, as SaliencyMix, gets the batch's only if they are of its own source.
+            # A method that can do without maps, such as SaliencyMix, gets the batch's maps only from its own source.
             uses_map = part.method is not None and (
                 part.method.needs_saliency or (own and saliency_sources([part.method]) == own)
             )
@@ -136,7 +136,7 @@ class RandomChoice(Choice, BatchMixer[tuple[Part, ...]]):
 def join_parts(images: Tensor, labels: Tensor, indices: Sequence[Tensor], parts: Sequence[MixedBatch]) -> MixedBatch:
     """Put parts of a batch that were mixed separately back in order. Pure.
 
-    Masks of different resolutions come together at the image's, and become float where one of them blends.
+    Masks of different resolutions are brought to the image's, and to float if one of them blends.
 
     Args:
         images: (B, C, H, W), the batch.
@@ -171,14 +171,14 @@ def _mix(images: Tensor, labels: Tensor, saliency: Tensor | None, part: Part) ->
 
 @dataclass(frozen=True, kw_only=True)
 class MethodChoice(Choice):
-    """Draw one of several methods of any kind for each batch; `training_step` trains by it.
+    """Draw one of several methods of any kind for each batch; `training_step` trains with it.
 
-    A feature mixer changes an entire pass and a step strategy the loss, so there is no choice per sample;
-    `RandomChoice` makes that among batch mixers. After construction `methods` holds a tuple of methods for each.
+    A feature mixer changes an entire pass and a step strategy the loss, so a choice per sample is impossible;
+    `RandomChoice` offers that for batch mixers. After construction `methods` holds a tuple of methods for each.
 
     Args:
-        methods: Each a method of any kind, None for plain training, or a sequence of image transforms with a method
-            after them.
+        methods: Each a method of any kind, None for plain training, or a sequence of image transforms followed by a
+            method.
         probabilities: One per method, summing to 1; all equal if None.
         probability: Of any method being applied.
         per: Must be "batch".
@@ -209,7 +209,7 @@ class MethodChoice(Choice):
                 yield from method.singles()
 
     def draw(self, *, generator: torch.Generator | None = None) -> int | None:
-        """The index of the method that trains this batch; None where none is applied.
+        """Draw the index of the method that trains this batch; None for plain training.
 
         Args:
             generator: On the CPU; None for torch's global one.

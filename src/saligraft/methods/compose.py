@@ -1,4 +1,4 @@
-"""Image transforms before a batch mixer, as in "Cutout + Mixup"; together again a batch mixer."""
+"""Image transforms followed by a batch mixer, as in "Cutout + Mixup", combined to one batch mixer."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,8 +28,8 @@ class ComposeDraws(NamedTuple):
 class Compose(BatchMixer[ComposeDraws]):
     """Transform the images, then mix them.
 
-    Without a mixer, as in ``Compose([Cutout()])``, the labels stay. A saliency map is that of the untransformed
-    images.
+    Without a mixer, as in ``Compose([Cutout()])``, labels do not change. The saliency map is that of the images before
+    the transforms.
 
     Args:
         parts: Image transforms, then at most one batch mixer.

@@ -1,4 +1,4 @@
-"""Cutout: blank a random square of each image; the label stays.
+"""Cutout: blank a random square of each image; the label does not change.
 
 DeVries & Taylor, 2017. Shapes: B batch, C channels, H W pixels.
 """
@@ -37,13 +37,13 @@ def cutout(images: Tensor, *, box: Tensor, fill: float = 0.0) -> Tensor:
 class Cutout(ImageTransform[Tensor]):
     """Draw a square with a uniform centre, clipped at the border, then blank it.
 
-    Zero is the mean colour of normalised images: Cutout follows normalisation, as its authors have it.
+    Cutout follows normalisation, as in the authors' code, so zero is the mean colour.
 
     Args:
-        size: Side in pixels before clipping: the authors' for CIFAR-10 (8 for CIFAR-100, 20 for SVHN).
+        size: Side in pixels before clipping; the authors use 16 for CIFAR-10, 8 for CIFAR-100 and 20 for SVHN.
         fill: The value inside.
         probability: Of a sample being cut; the others are left unchanged.
-        per: Whether square and that coin are drawn for each "sample" or once per "batch".
+        per: Whether square and coin are drawn for each "sample" or once per "batch".
 
     Example:
         >>> import torch, saligraft as sg
@@ -60,7 +60,7 @@ class Cutout(ImageTransform[Tensor]):
         checks.number("fill", self.fill)
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """Boxes (B, 4); a sample that is left unchanged has an empty one.
+        """Draw boxes (B, 4); a sample that is left unchanged has an empty one.
 
         Args:
             images: (B, C, H, W).

@@ -18,16 +18,16 @@ Draws = TypeVar("Draws")
 
 @dataclass(frozen=True, kw_only=True)
 class ImageTransform(Applied, ABC, Generic[Draws]):
-    """Changes images and leaves their labels alone: ``transform(images) -> images``, both (B, C, H, W).
+    """Changes images but not their labels: ``transform(images) -> images``, both (B, C, H, W).
 
     Args:
         probability: Of a sample being changed.
-        per: Whether draws, that coin included, are made for each "sample" or once per "batch".
+        per: Whether draws, including that coin, are made for each "sample" or once per "batch".
     """
 
     @abstractmethod
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> Draws:
-        """Make every random choice for this batch, on the host; moved to the device of `images`.
+        """Make all draws for this batch on the host; they are moved to the device of `images`.
 
         Args:
             images: (B, C, H, W).
@@ -60,7 +60,7 @@ class FeatureMixer(Applied, ABC):
 
     Args:
         probability: Of a sample being mixed; the others are left unchanged.
-        per: Whether draws, that coin included, are made for each "sample" or once per "batch".
+        per: Whether draws, including that coin, are made for each "sample" or once per "batch".
     """
 
     @abstractmethod
@@ -70,7 +70,7 @@ class FeatureMixer(Applied, ABC):
         """``with method.mixing(model, images, labels) as mixed: logits = model(mixed.images)``.
 
         Args:
-            model: The network, which keeps no hook.
+            model: The network; its hooks are removed afterwards.
             images: (B, C, H, W).
             labels: (B,) or (B, K).
             generator: On the CPU; None for torch's global one.
@@ -79,19 +79,19 @@ class FeatureMixer(Applied, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class StepStrategy(Applied, ABC):
-    """Trains on several views of each image with a loss of its own.
+    """Trains on several views of each image, with its own loss.
 
     Args:
-        normalized: Whether images come as the network takes them, or in [0, 1].
+        normalized: Whether the input is already normalised, instead of in [0, 1].
         probability: Of a sample being augmented; the views of others are the image itself.
-        per: Whether draws, that coin included, are made for each "sample" or once per "batch".
+        per: Whether draws, including that coin, are made for each "sample" or once per "batch".
     """
 
     normalized: bool = False
 
     @abstractmethod
     def prepare(self, images: Tensor) -> Tensor:
-        """The images unchanged but validated and normalised: the first of the views.
+        """Return the first view: the unchanged images, validated and normalised.
 
         Args:
             images: (B, C, H, W).
@@ -99,7 +99,7 @@ class StepStrategy(Applied, ABC):
 
     @abstractmethod
     def views(self, images: Tensor, *, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
-        """The views (B, C, H, W) that the network is shown; the first is the unchanged image.
+        """Return the views (B, C, H, W) that the network sees; the first is the unchanged image.
 
         Args:
             images: (B, C, H, W).
@@ -110,7 +110,7 @@ class StepStrategy(Applied, ABC):
     def loss(
         self, logits: Sequence[Tensor], originals: MixedBatch, criterion: Callable[[Tensor, MixedBatch], Tensor]
     ) -> Tensor:
-        """The loss of all views.
+        """Compute the loss of all views.
 
         Args:
             logits: Of each view, (B, K).

@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
     Args:
         method: Its class, which says what saliency it uses and whether it trains on originals too.
-        title: Its name as people write it.
+        title: Its name in prose.
         passes: Forward and backward passes of a training step over a batch, those for saliency maps included.
     """
 
@@ -47,13 +47,13 @@ class Entry(NamedTuple):
 
     @property
     def saliency_source(self) -> str | None:
-        """The saliency source its authors use; None for methods that use no maps."""
+        """The saliency source that its authors use; None for methods without saliency."""
         source: str | None = self.method.saliency_source
         return source
 
     @property
     def with_originals(self) -> bool:
-        """Whether the originals are trained on too."""
+        """Whether training also uses the originals."""
         return bool(self.method.with_originals)
 
     @property
@@ -77,7 +77,7 @@ REGISTRY: dict[str, Entry] = {
 
 
 def methods_of(kind: type[Any]) -> dict[str, type[Any]]:
-    """The methods of one kind, by name.
+    """Return the methods of one kind, by name.
 
     Args:
         kind: `BatchMixer`, `ImageTransform`, `FeatureMixer` or `StepStrategy`.

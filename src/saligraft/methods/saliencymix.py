@@ -1,6 +1,6 @@
 """SaliencyMix: paste a box around the source's most salient pixel; weight the label by the box's area.
 
-Uddin et al., ICLR 2021. The peak of the source's own map is the box's centre, at the same place in both images.
+Uddin et al., ICLR 2021. The box is centred at the peak of the source's map, at the same position in both images.
 """
 
 from collections.abc import Sequence
@@ -69,11 +69,11 @@ class SaliencyMix(BatchMixer[SaliencyMixDraws]):
 
     Args:
         alpha: Of the Beta distribution.
-        pixel_mean: What was subtracted from the pixels, one per channel or one for all; undone before looking at them.
-        pixel_std: What they were divided by; given together with `pixel_mean` or not at all.
+        pixel_mean: Mean by which pixels were normalised, one per channel or one for all; undone for the default map.
+        pixel_std: Standard deviation likewise; given together with `pixel_mean` or not at all.
         probability: Of a sample being mixed; the others are left unchanged.
-        per: Whether λ, box and that coin are drawn for each "sample", or are the first sample's, as in the authors'
-            code ("batch").
+        per: Whether λ, box and coin are drawn for each "sample", or are the first sample's for all, as in the
+            authors' code ("batch").
 
     Example:
         >>> import torch, saligraft as sg

@@ -1,6 +1,6 @@
 """Networks by name: `build_network("wrn-28-10", num_classes=100)`.
 
-A name is a pattern of `NETWORKS` with its blanks filled in. Any model of torchvision and timm resolves too.
+A name is a pattern of `NETWORKS` with its capitals replaced. Any model of torchvision and timm works too.
 """
 
 import difflib
@@ -50,7 +50,7 @@ def _own_network(
 def _localisation_resnet(
     name: str, parts: Sequence[str], num_classes: int, in_channels: int, options: Options
 ) -> nn.Module:
-    """The next, for localisation: a last map of 14×14 at 224 px in place of 7×7."""
+    """The same as the next, for localisation: a last map of 14×14 at 224 px instead of 7×7."""
     return _imagenet_resnet(name, parts, num_classes, in_channels, options, large_map=True)
 
 
@@ -66,7 +66,7 @@ def _imagenet_resnet(
     """ResNet (He et al. 2016) for 224 px, torchvision's: depth 10, 18, 34, 50, 101, 152."""
     _check_options(name, options, ())
     _import_library("torchvision", name)
-    # Imported here: torchvision takes longer to import than all else, and other networks do not need it.
+    # Imported here: torchvision is slow to import, and other networks do not need it.
     from saligraft.networks.imagenet_resnet import ImageNetResNet
 
     return ImageNetResNet(int(parts[0]), num_classes, in_channels, large_map=large_map)
@@ -93,8 +93,8 @@ def _torchvision_network(
     return network
 
 
-# Options of timm's models that shape or regularise them. All others are refused, above all those by which a recipe
-# could open any file or address: checkpoint_path, pretrained_cfg, pretrained_cfg_overlay and cache_dir.
+# Options of timm's models that shape or regularise them. All others are refused, in particular those that let a recipe
+# open any file or address: checkpoint_path, pretrained_cfg, pretrained_cfg_overlay and cache_dir.
 TIMM_OPTIONS = (
     "pretrained", "global_pool", "img_size", "patch_size", "window_size", "output_stride", "dynamic_img_size",
     "dynamic_img_pad", "strict_img_size", "drop_rate", "drop_path_rate", "drop_block_rate", "attn_drop_rate",
@@ -112,7 +112,7 @@ def _timm_network(name: str, parts: Sequence[str], num_classes: int, in_channels
     _check_options(name, options, TIMM_OPTIONS)
     try:
         network: nn.Module = library.create_model(parts[0], num_classes=num_classes, in_chans=in_channels, **options)
-    except Exception as error:  # from AssertionError to ZeroDivisionError, where an option does not suit the model
+    except Exception as error:  # of any type, where an option does not suit the model
         raise ValueError(f"{name} cannot be built: {str(error) or type(error).__name__}") from error
     return network
 
@@ -134,7 +134,7 @@ def build_network(name: str, num_classes: int, in_channels: int = 3, **options: 
     The initial weights come from torch's global generator: seed it to repeat them.
 
     Args:
-        name: a pattern of `NETWORKS` with numbers, or a model's name, in place of the capitals.
+        name: a pattern of `NETWORKS` with its capitals replaced by numbers or a model's name.
         num_classes: K.
         in_channels: C.
         options: keyword parameters of the network.
@@ -178,9 +178,9 @@ def _check_model_name(name: str, model_name: str, valid: list[str]) -> None:
 
 
 def _close_names(name: str, valid: list[str]) -> list[str]:
-    """At most three that start with the name, else that are spelled similarly, else that contain it."""
+    """At most three names that start with the name, are spelled similarly, or contain it, in this order."""
     name = re.sub("[- ]", "_", name.lower())
-    if len(name) < 3:  # in nearly all of them
+    if len(name) < 3:  # nearly all names contain it
         return []
     longer = [other for other in valid if other.startswith(name)]
     holding = [other for other in valid if name in other]
@@ -188,7 +188,7 @@ def _close_names(name: str, valid: list[str]) -> list[str]:
 
 
 def _with_dashes(name: str) -> list[str]:
-    """Valid names that "resnet18" or "wrn28_10" may mean."""
+    """Suggest valid names for misspellings such as "resnet18" or "wrn28_10"."""
     dashed = re.sub(r"(?<=[a-z])_?(?=\d)|(?<=\d)[_x](?=\d)", "-", name.lower())
     small_depths = "|".join(map(str, BLOCKS_PER_STAGE))
     known = rf"(wrn|pyramidnet)-\d+-\d+|resnet-\d+(-loc)?|resnet-({small_depths})-small"

@@ -11,7 +11,7 @@ from saligraft import checks
 from saligraft.regularizers.drop_block import DropBlock
 
 STAGES_WITH_DROP_BLOCK = 2  # the last ones: the authors drop in the last two groups of a ResNet
-RATE_OF_STAGE_BEFORE = 1 / 4  # of the stage after it: the authors' code, whose maps have four times the cells there
+RATE_OF_STAGE_BEFORE = 1 / 4  # of the next stage's rate (authors): its maps have four times the cells
 
 
 class PooledNetwork(nn.Module):
@@ -22,7 +22,7 @@ class PooledNetwork(nn.Module):
     head: nn.Linear
 
     def add_head(self, num_features: int, num_classes: int) -> None:
-        """Add pooling and the linear layer; called last, so that modules are listed in the order in which they run."""
+        """Add pooling and the linear layer; called last, so that modules are listed in execution order."""
         self.num_features = num_features
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.head = nn.Linear(num_features, num_classes)
@@ -41,7 +41,7 @@ class PooledNetwork(nn.Module):
 
 
 def convolution(in_channels: int, out_channels: int, size: int, stride: int = 1) -> nn.Conv2d:
-    """A convolution without bias that keeps the map's size, but for the stride."""
+    """A convolution without bias that changes the map's size only by its stride."""
     return nn.Conv2d(in_channels, out_channels, size, stride=stride, padding=size // 2, bias=False)
 
 
@@ -66,15 +66,15 @@ def residual_stages(
 
 
 def add_drop_blocks(stages: nn.Sequential, arguments: Mapping[str, Any] | None) -> None:
-    """Let a `DropBlock` follow each residual sum of the last two stages.
+    """Add a `DropBlock` after each residual sum of the last two stages.
 
     The authors (Ghiasi et al. 2018, §4.1) drop after every convolution and shortcut of these stages; dropping their
-    sum hits both alike with one draw. Blocks have a placeholder for it, so that weights fit networks with and without.
+    sum affects both with one draw. Blocks have a placeholder for it, so that weights fit networks with and without it.
 
     Args:
         stages: of blocks with an attribute `drop_block`.
-        arguments: of `DropBlock`; None adds none. `keep_probability` is that of the last stage; the one before it drops
-            a quarter as much, as in the authors' code.
+        arguments: of `DropBlock`; None adds none. `keep_probability` is that of the last stage; the stage before it
+            drops a quarter as much, as in the authors' code.
     """
     if arguments is None:
         return

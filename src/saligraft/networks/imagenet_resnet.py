@@ -1,4 +1,4 @@
-"""torchvision's ResNet for 224 px images, with its forward pass in two halves, and its variant for localisation.
+"""torchvision's ResNet for 224 px images, with `forward_features` and `forward_head`, and its variant for localisation.
 
 He et al., CVPR 2016. Needs torchvision; `build_network` imports this module when a name asks for it.
 Shapes: B batch, C image channels, H W pixels, K classes.
@@ -9,7 +9,7 @@ from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
 from saligraft import checks
 
-# depth -> block and blocks per stage; 10 is not the authors', but a small relative for trials on a CPU.
+# depth -> block and blocks per stage; 10 is ours, a small variant for trials on a CPU.
 SHAPES: dict[int, tuple[type[nn.Module], list[int]]] = {
     10: (BasicBlock, [1, 1, 1, 1]),
     18: (BasicBlock, [2, 2, 2, 2]),
@@ -29,8 +29,8 @@ class ImageNetResNet(ResNet):  # type: ignore[misc]
         depth: 10, 18, 34, 50, 101 or 152.
         num_classes: K.
         in_channels: C.
-        large_map: doubles the last map to 14×14, by the last stage's stride alone; the parameters stay the same
-            (paper, appendix A: localisation on CUB).
+        large_map: doubles the last map to 14×14 by changing only the last stage's stride, not the parameters (paper,
+            appendix A: localisation on CUB).
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""PyramidNet: residual blocks that each widen the feature map a little, instead of a lot at a few of them.
+"""PyramidNet: every residual block widens the feature map a little, instead of a few blocks a lot.
 
 Han, Kim & Kim, "Deep Pyramidal Residual Networks", CVPR 2017: additive widening (Eq. 2), zero-padded shortcuts, and
 blocks without a ReLU at either end (Figure 6d). For 32 px images: three stages after a 3×3 stem.
@@ -61,7 +61,7 @@ class PyramidBlock(nn.Module):
         self.branch = branch
         self.shake = shake
         self.new_channels = new_channels
-        # Rounding up, the pooled map has the size of a padded convolution's for odd sizes too.
+        # Rounding up gives the size of a padded convolution, also for odd sizes.
         self.pool = nn.AvgPool2d(2, ceil_mode=True) if stride == 2 else nn.Identity()
         self.drop_block: nn.Module = nn.Identity()
 
@@ -81,11 +81,11 @@ class PyramidNet(PooledNetwork):
         alpha: α̃.
         num_classes: K.
         in_channels: C.
-        bottleneck: by default what the authors built, basic blocks below depth 164, bottlenecks from there on.
-        shake_drop: whether ShakeDrop ends every branch, its keep probability falling linearly with depth to 0.5; it
-            adds no parameter.
+        bottleneck: by default as the authors' networks, basic blocks below depth 164, bottlenecks from there on.
+        shake_drop: whether every branch ends with ShakeDrop, whose keep probability falls linearly with depth to 0.5;
+            it adds no parameter.
         shake_level: what ShakeDrop draws one factor for.
-        drop_block: arguments of a `DropBlock` that ends every block of the last two stages; it adds no parameter.
+        drop_block: arguments of a `DropBlock` at the end of every block of the last two stages; None adds none.
 
     Example:
         >>> import torch
@@ -123,7 +123,7 @@ class PyramidNet(PooledNetwork):
         self.final_activation = nn.Sequential(nn.BatchNorm2d(num_features), nn.ReLU(inplace=True))
         self.add_head(num_features, num_classes)
         add_drop_blocks(self.stages, drop_block)
-        initialize(self, "fan_out", zero_head_bias=True)  # as the authors' first (Lua) code does
+        initialize(self, "fan_out", zero_head_bias=True)  # as in the authors' first (Lua) code
 
     def forward_features(self, images: Tensor) -> Tensor:
         """(B, C, H, W) → the last spatial map, (B, num_features, ⌈H/4⌉, ⌈W/4⌉)."""
@@ -141,7 +141,7 @@ def _blocks_per_stage(depth: int, bottleneck: bool) -> int:
 
 
 def _block_channels(alpha: int, blocks: int) -> list[int]:
-    """D_k = 16 + kα̃/N, rounded; exact fractions, since summed floats round a half now up, now down."""
+    """D_k = 16 + kα̃/N, rounded; exact fractions, since sums of floats round halves inconsistently."""
     return [STEM_CHANNELS + round(Fraction(block * alpha, blocks)) for block in range(1, blocks + 1)]
 
 

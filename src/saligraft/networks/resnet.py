@@ -50,7 +50,7 @@ class SmallImageResNet(PooledNetwork):
         depth: 10, 18 or 34.
         num_classes: K.
         in_channels: C.
-        width: channels of the first stage; 64 is the authors', less makes a network that trains on a CPU.
+        width: channels of the first stage; the authors use 64, smaller networks train on a CPU.
         stem_stride: 2 halves the last map, as PuzzleMix does for Tiny-ImageNet.
 
     Example:
@@ -73,7 +73,7 @@ class SmallImageResNet(PooledNetwork):
         stages = zip(BLOCKS_PER_STAGE[depth], widths, STAGE_STRIDES, strict=True)
         self.stages = residual_stages(BasicBlock, width, stages)
         self.add_head(num_features, num_classes)
-        initialize(self, "fan_out", zero_head_bias=False)  # as torchvision's ResNet does
+        initialize(self, "fan_out", zero_head_bias=False)  # as in torchvision's ResNet
 
     def forward_features(self, images: Tensor) -> Tensor:
         """(B, C, H, W) → the last spatial map, (B, 8 · width, ⌈H/8⌉, ⌈W/8⌉), or half that with `stem_stride=2`."""

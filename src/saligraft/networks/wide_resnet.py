@@ -56,7 +56,7 @@ class WideResNet(PooledNetwork):
         num_classes: K.
         in_channels: C.
         dropout: probability, between the convolutions of a block.
-        drop_block: arguments of a `DropBlock` that ends every block of the last two stages; it adds no parameter.
+        drop_block: arguments of a `DropBlock` at the end of every block of the last two stages; None adds none.
 
     Example:
         >>> import torch
@@ -93,7 +93,7 @@ class WideResNet(PooledNetwork):
         self.final_activation = nn.Sequential(nn.BatchNorm2d(num_features), nn.ReLU(inplace=True))
         self.add_head(num_features, num_classes)
         add_drop_blocks(self.stages, drop_block)
-        initialize(self, "fan_in", zero_head_bias=True)  # as the authors' code does
+        initialize(self, "fan_in", zero_head_bias=True)  # as in the authors' code
 
     def forward_features(self, images: Tensor) -> Tensor:
         """(B, C, H, W) → the last spatial map, (B, 64k, ⌈H/4⌉, ⌈W/4⌉)."""

@@ -1,4 +1,4 @@
-"""Regularisers of features, for tables that compare with them: each a pure function beside a thin module."""
+"""Regularisers of features, used as baselines in the paper's tables: each a pure function and a thin module."""
 
 from saligraft.regularizers.drop_block import DropBlock, block_seed_rate, drop_block, set_drop_block_progress
 from saligraft.regularizers.shake_drop import ShakeDrop, depth_keep_probability, shake_drop

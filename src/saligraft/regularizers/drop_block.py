@@ -1,8 +1,8 @@
-"""DropBlock: drop square blocks of a feature map, and scale up what is left.
+"""DropBlock: drop square blocks of a feature map and scale up the rest.
 
 Ghiasi et al., "DropBlock: A regularization method for convolutional networks", NeurIPS 2018, Algorithm 1 and Eq. 1.
-torchvision's `drop_block2d` computes the same; here the core needs torch alone, draws are arguments, blocks may have an
-even side, and the rate may change from step to step without a new compilation.
+torchvision's `drop_block2d` computes the same; here only torch is needed, draws are arguments, blocks may have an even
+side, and the rate may change from step to step without recompilation.
 Shapes: B batch, C channels, H W cells of the feature map, b side of a block.
 """
 
@@ -15,10 +15,10 @@ from saligraft.regularizers.uniforms import uniforms
 
 
 def drop_block(features: Tensor, *, seeds: Tensor) -> Tensor:
-    """Drop a block at every seed, and keep the mean by scaling the rest. Pure.
+    """Drop a block at every seed and scale the rest to keep the mean. Pure.
 
-    The scale is all cells over kept cells, of the entire batch, as in the authors' Algorithm 1; where nothing is kept
-    the result is zero.
+    The scale is the number of cells over that of kept cells, in the entire batch, as in the authors' Algorithm 1. If
+    nothing is kept, the result is zero.
 
     Args:
         features: (B, C, H, W).
@@ -45,11 +45,11 @@ def drop_block(features: Tensor, *, seeds: Tensor) -> Tensor:
 def block_seed_rate(keep_probability: float, block_size: int, height: int, width: int) -> float:
     """γ of Eq. 1: the rate of seeds at which about 1 − keep_probability of an H × W map is dropped.
 
-    Overlaps of blocks are not counted, as by the authors, so that a little more than `keep_probability` is kept. On a
-    map smaller than the block the block shrinks to the map's shorter side, as in the authors' code.
+    Like the authors, it ignores overlaps of blocks, so slightly more than `keep_probability` is kept. On a map smaller
+    than the block, the block shrinks to the map's shorter side, as in the authors' code.
 
     Args:
-        keep_probability: Share of the features that stays.
+        keep_probability: Share of the features to keep.
         block_size: Side of a block.
         height: H of the feature map.
         width: W of the feature map.
@@ -61,13 +61,13 @@ def block_seed_rate(keep_probability: float, block_size: int, height: int, width
 class DropBlock(nn.Module):
     """Draw seeds at rate γ, then drop their blocks; nothing is dropped at test time.
 
-    At full strength by default; the authors ramp `keep_probability` linearly from 1 down to its value over the
-    training, which `set_drop_block_progress` does. Draws come from torch's global stream (`uniforms`).
+    It drops at the full rate by default; `set_drop_block_progress` lowers `keep_probability` linearly from 1 over the
+    training, as the authors do. Draws come from torch's global stream (`uniforms`).
 
     Args:
-        keep_probability: Share of the features that stays.
+        keep_probability: Share of the features to keep.
         block_size: Side of a block.
-        per_channel: Whether each channel has its own blocks, which the authors found better than common ones.
+        per_channel: Whether each channel has its own blocks, which the authors found to work better than shared ones.
 
     Example:
         >>> import torch
@@ -83,7 +83,7 @@ class DropBlock(nn.Module):
         checks.probability("keep_probability", keep_probability)
         checks.whole_number("block_size", block_size, least=1)
         self.keep_probability, self.block_size, self.per_channel = keep_probability, block_size, per_channel
-        # A tensor, since a number that changes at every step would recompile at every step; not in the state dict,
+        # A tensor, since a number that changes at every step would be recompiled at every step. Not in the state dict,
         # so that weights fit networks with and without DropBlock.
         self.register_buffer("drop_rate", torch.tensor(1 - keep_probability), persistent=False)
 
@@ -120,11 +120,11 @@ class DropBlock(nn.Module):
 
 
 def set_drop_block_progress(network: nn.Module, progress: float) -> None:
-    """The authors' schedule, for every `DropBlock` of a network; not saved, so to be called again after a resume.
+    """Apply the authors' schedule to every `DropBlock` of a network; not saved, so call it again after resuming.
 
     Args:
         network: The network.
-        progress: The part of the training that is done, in [0, 1]; call it at every step.
+        progress: The completed share of the training, in [0, 1]; update it at every step.
     """
     for module in network.modules():
         if isinstance(module, DropBlock):
@@ -132,7 +132,7 @@ def set_drop_block_progress(network: nn.Module, progress: float) -> None:
 
 
 def _block_of(seeds: Tensor, features: Tensor) -> tuple[int, int]:
-    """The block's height and width, by how much smaller the seeds are than the features."""
+    """The block's height and width, from the shapes of seeds and features."""
     checks.rank("seeds", seeds, "(B, C, h, w)")
     checks.same_device("seeds", seeds, features, "features")
     if seeds.dtype != torch.bool:

@@ -1,4 +1,4 @@
-"""ShakeDrop: scale a residual branch by a random factor going forward, and its gradient by another going back.
+"""ShakeDrop: scale a residual branch by a random factor, and its gradient by another.
 
 Yamada et al., "ShakeDrop Regularization for Deep Residual Learning", IEEE Access 2019. With the branch F of block l and
 a Bernoulli gate b of probability p_l: x + (b + α − bα) F(x) forward, (b + β − bβ) in place of that factor backward, and
@@ -15,7 +15,7 @@ from saligraft import checks
 from saligraft.regularizers.uniforms import uniforms
 
 Level = Literal["batch", "image", "channel", "pixel"]
-# How many of the axes (B, C, H, W) have factors of their own.
+# How many of the axes (B, C, H, W) have their own factors.
 LEVELS: dict[Level, int] = {"batch": 0, "image": 1, "channel": 2, "pixel": 4}
 
 
@@ -25,8 +25,8 @@ def shake_drop(features: Tensor, *, gate: Tensor, alpha: Tensor, beta: Tensor) -
     Args:
         features: (B, C, H, W).
         gate: bool; True leaves both passes unchanged.
-        alpha: Elsewhere, the factor of the features.
-        beta: Elsewhere, the factor of their gradient.
+        alpha: Factor of the features where the gate is False.
+        beta: Factor of their gradient where the gate is False.
 
     Example:
         >>> import torch
@@ -90,7 +90,7 @@ class ShakeDrop(nn.Module):
         keep_probability: p_l, of leaving the branch unchanged.
         alpha: Range of the forward factor.
         beta: Range of the backward factor.
-        level: What has its own factors: every "pixel" as in the authors' code, "channel", "image" (two numbers per
+        level: What gets its own factors: every "pixel" as in the authors' code, "channel", "image" (two numbers per
             image instead of two copies of the features) or "batch".
 
     Example:

@@ -1,4 +1,4 @@
-"""The regularisers' one source of randomness: drawn inside the forward pass, so unlike `draws` not on the host."""
+"""Random numbers of the regularisers: unlike `draws`, made inside the forward pass and so not on the host."""
 
 from collections.abc import Sequence
 
@@ -13,17 +13,17 @@ def uniforms(
 ) -> Tensor:
     """Uniforms in [0, 1) on the device of `like`, from torch's global stream of that device, as `nn.Dropout` draws.
 
-    That stream compiles into the graph and is replayed by activation checkpointing; one number per feature drawn on
-    the host, as the mixing methods draw, would cost more than the layer.
+    That stream compiles into the graph and is replayed by activation checkpointing; drawing one number
+    per feature on the host, as the mixing methods do, would cost more than the layer.
 
     Args:
         shape: Of the result.
-        like: On whose device; if it has that shape, in its memory order.
+        like: Determines the device and, if it has that shape, the memory order.
         dtype: Of the result.
-        generator: If given, numbers are drawn on its device (a CPU generator gives the same everywhere) and moved.
+        generator: If set, numbers are drawn on its device and moved; a CPU generator gives the same ones everywhere.
     """
     if generator is None and tuple(shape) == tuple(like.shape):
-        return torch.rand_like(like, dtype=dtype)  # in the memory order of `like`, channels_last included
+        return torch.rand_like(like, dtype=dtype)  # keeps the memory order of `like`, such as channels_last
     if generator is None:
         return torch.rand(shape, device=like.device, dtype=dtype)
     drawn = torch.rand(shape, device=generator.device, dtype=dtype, generator=generator)

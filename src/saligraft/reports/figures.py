@@ -1,4 +1,4 @@
-"""Drawings by matplotlib: pairs as PNG files for a README or a slide, and learning curves as SVG for a page."""
+"""Figures by matplotlib: pairs as PNG files for a README or a slide, and learning curves as SVG for a page."""
 
 import io
 import itertools
@@ -26,10 +26,10 @@ KIND_COLOURS = {"source": "#d9590b", "destination": "#1f6fd0", "": MUTED}
 
 # Inches: a picture, the space between pictures, the margin, a heading, a line of text, a bar.
 TILE, GAP, MARGIN, HEADER, LINE, BAR = 1.12, 0.12, 0.12, 0.30, 0.145, 0.05
-COLUMNS = 8  # pictures of a comparison side by side
+COLUMNS = 8  # pictures side by side in a comparison
 LABEL_COLUMN = 2.6  # inches
-TILE_LETTERS, LABEL_LETTERS = 13.5, 31  # bold letters that fit over a picture, and in the column of labels
-PALETTE = 256  # colours of a comparison's file: it stays small, without visible loss
+TILE_LETTERS, LABEL_LETTERS = 13.5, 31  # bold letters that fit above a picture, and in the label column
+PALETTE = 256  # colours of a comparison's file: small, without visible loss
 
 # Colours of the page's style sheet, by their values in its light scheme.
 CURVE_COLOURS = ("#767b87", "#1f6fd0", "#d9590b", "#16906a", "#9a4fd0", "#b08400")
@@ -41,7 +41,7 @@ VARIABLES = {
 
 
 def valid_text(text: str) -> str:
-    """Escape what UTF-8 cannot hold: a byte of a file name that is not UTF-8 becomes, for example, `\\udce9`.
+    """Escape what UTF-8 cannot encode: a byte of a file name that is not UTF-8 becomes, for example, `\\udce9`.
 
     Args:
         text: Any text.
@@ -53,7 +53,7 @@ def valid_text(text: str) -> str:
 
 
 def shortened(text: str, length: int) -> str:
-    """Cut a text that is too long, since a PNG cannot break its lines.
+    """Shorten a text that is too long, since a PNG cannot wrap lines.
 
     Args:
         text: Any text.
@@ -90,7 +90,7 @@ def save_gallery(rows: Sequence[GalleryRow], path: Path, *, dpi: int = 200) -> P
 
 
 def save_comparison(pairs: Sequence[ComparedPair], path: Path, *, dpi: int = 150) -> Path:
-    """Draw every method on every pair as a PNG file: pair below pair, methods side by side as far as they fit.
+    """Draw every method on every pair as a PNG file: pairs below each other, methods side by side.
 
     Args:
         pairs: Pairs with at least one picture.
@@ -172,7 +172,7 @@ def _wrapped(groups: Sequence[list[_Tile]]) -> list[list[_Tile]]:
 
 
 class _Sheet:
-    """Rows of tiles on white, in inches from the upper left corner; blocks of rows are a little apart."""
+    """Rows of tiles on white, in inches from the upper left corner, with a gap between blocks of rows."""
 
     def __init__(self, blocks: Sequence[Sequence[Sequence[_Tile]]], extra_width: float = 0.0) -> None:
         rows = [row for block in blocks for row in block]
@@ -274,9 +274,9 @@ class Curve:
 
 
 def curves_svg(curves: Sequence[Curve], unit: str, *, width: int, height: int) -> Markup:
-    """Draw learning curves, the mean over seeds with a band of one standard error, as SVG to be part of a page.
+    """Draw learning curves, the mean over seeds with a band of one standard error, as SVG to embed in a page.
 
-    Text is real text, and colours are the style sheet's variables: one drawing serves light and dark.
+    Text stays text, and colours are the style sheet's variables, so one drawing works in light and dark mode.
 
     Args:
         curves: At least one curve.
@@ -291,7 +291,7 @@ def curves_svg(curves: Sequence[Curve], unit: str, *, width: int, height: int) -
         raise ValueError("curves must hold at least one curve, got none")
     names_beside = width >= 600
     left, right, top, bottom = 44, 170 if names_beside else 14, 36, 40
-    # Each drawing has its own salt: ids of one that a page hides must not be those of another.
+    # Each drawing has its own salt, so that the ids of several drawings on a page differ.
     style: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": f"{width}", "font.size": 13.0}
     with matplotlib.rc_context({**style, "axes.autolimit_mode": "round_numbers", "axes.ymargin": 0.0}):
         figure = Figure(figsize=(width / 72, height / 72), dpi=72)  # 72 per inch: one unit is one CSS pixel

@@ -26,8 +26,8 @@ from saligraft.saliency.rescale import resize_saliency
 
 Mixer = Callable[..., MixedBatch]
 
-STRIP_TILE = 64  # longest side of an image in a strip of its class: twelve fill the column of a high-density screen
-LOSSLESS_TILE = 32  # larger ones are compressed with loss, or 20 classes would take megabytes
+STRIP_TILE = 64  # longest side of an image in a class's strip: twelve fill the column of a high-density screen
+LOSSLESS_TILE = 32  # larger ones use lossy compression, or 20 classes would take megabytes
 
 
 class LabelShare(NamedTuple):
@@ -168,7 +168,7 @@ def rows_of_batch(
     Args:
         method: The method that mixed the batch.
         images: The original images (B,C,H,W) in [0,1].
-        classes: Names of the classes that the labels count.
+        classes: Names of the classes that the labels index.
         mixed: What the method returned.
         saliency: The maps (B,h,w) that it was called with, or None.
 
@@ -249,7 +249,7 @@ def draw_rows(
 
 
 def most_balanced(rows: Sequence[GalleryRow]) -> GalleryRow:
-    """Return the row whose label weights are nearest to one half: the one to explain the method with.
+    """Return the row whose label weights are nearest to one half, to explain the method with.
 
     Args:
         rows: At least one row.
@@ -277,7 +277,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodSamples:
-    """What one method makes of one pair.
+    """The results of one method on one pair.
 
     Args:
         name: The method's name on the command line.
@@ -285,7 +285,7 @@ class MethodSamples:
         note: One line on what changes from sample to sample.
         samples: Its results.
         maps: Saliency of source and destination as this method sees them; empty for a method without saliency.
-        missing: Why there are no samples, where there are none.
+        missing: Why there are no samples, if there are none.
     """
 
     name: str
@@ -298,14 +298,14 @@ class MethodSamples:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedPair:
-    """One pair and what every method makes of it, after the paper's Figure 1.
+    """One pair and the results of every method on it, as in the paper's Figure 1.
 
     Args:
         source: The source image.
         destination: The destination image.
         source_class: Class of the source.
         destination_class: Class of the destination.
-        methods: What each method makes of the pair.
+        methods: The results of each method.
     """
 
     source: tiles.Picture
@@ -390,6 +390,6 @@ def _labels(method: Mixer, mixed: MixedBatch, i: int, area: float, maps: Tensor 
 
 
 def _interest(row: GalleryRow) -> int:
-    """How much a pair shows: two classes count most, then a mask that is neither empty nor full."""
+    """How instructive a pair is: two classes count most, then a mask that is neither empty nor full."""
     mixes = 0.0 < float(row.mask.mean()) < 1.0
     return 2 * (row.source_class != row.destination_class) + mixes

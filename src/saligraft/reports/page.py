@@ -1,4 +1,4 @@
-"""Self-contained HTML pages: they open without server or network, in light and dark, wide and narrow.
+"""Self-contained HTML pages, which open without server or network, in light and dark mode, on wide and narrow screens.
 
 Pages are Jinja2 templates in `templates/`: `base.html` is the frame, `parts.html` holds what several pages show.
 """
@@ -50,7 +50,7 @@ def write_page(path: Path, template: str, **values: Any) -> Path:
     html = environment().get_template(template).render(values)
     text = valid_text(html)
     if text != html:
-        warnings.warn(f"{valid_text(str(path))} holds names that are not UTF-8: they are escaped there", stacklevel=2)
+        warnings.warn(f"{valid_text(str(path))} holds names that are not UTF-8: they are escaped", stacklevel=2)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, text)
     return path
@@ -60,7 +60,7 @@ def versions() -> dict[str, str]:
     """Describe the software and machine of this process, for a page's facts.
 
     Returns:
-        Titles and what they stand for.
+        Titles and values.
     """
     return {
         "Versions": f"saligraft {sg.__version__}, torch {torch.__version__}, Python {platform.python_version()}",

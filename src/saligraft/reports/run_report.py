@@ -1,4 +1,4 @@
-"""The page of a finished run: its result, its learning curve, pictures, its recipe."""
+"""The page of a finished run: result, learning curve, pictures and recipe."""
 
 import contextlib
 import dataclasses
@@ -29,7 +29,7 @@ NEVER_MIXED = "No image was mixed: all epochs were warm-up."
 
 
 def write_run_page(result: Result) -> None:
-    """Write `report.html` into the folder of a finished run; whatever goes wrong is a warning.
+    """Write `report.html` into the folder of a finished run; any error becomes a warning.
 
     Does nothing for a run without a folder, and in all processes but the first.
 
@@ -78,7 +78,7 @@ def run_pictures(result: Result) -> dict[str, Any]:
 
 
 def method_title(name: str) -> str:
-    """Return a method's name as people write it.
+    """Return a method's name in prose.
 
     Args:
         name: Its name on the command line.
@@ -102,7 +102,7 @@ def _only_warning(what: str) -> Iterator[None]:
         yield
     except Exception as error:
         message = " ".join(str(error).split())
-        warnings.warn(f"the run is finished, but {what} could not be made: {message}", stacklevel=1)
+        warnings.warn(f"the run is finished, but {what} could not be created: {message}", stacklevel=1)
 
 
 def _is_main_process() -> bool:
@@ -112,12 +112,12 @@ def _is_main_process() -> bool:
 
 
 def _mixer(result: Result) -> Mixer | None:
-    """The run's method as one function from batch to mixed batch; None where images are not mixed with each other."""
+    """The run's method as a function from batch to mixed batch; None if images are not mixed with each other."""
     methods = result.recipe.method.build(Normalization(result.test_data.mean, result.test_data.std))
     if not methods or not isinstance(methods[-1], BatchMixer):
         return None
     parts = [part for part in methods if isinstance(part, ImageTransform | BatchMixer)]
-    # Adversarial noise needs a training step; the pictures show mask and transport without it.
+    # Adversarial noise needs a training step, so the pictures show mask and transport without it.
     return Compose(parts) if len(parts) > 1 else methods[-1].without_noise()
 
 
@@ -165,5 +165,8 @@ def _facts(result: Result, folder: Path) -> dict[str, str]:
         seconds = sum(line.seconds for line in result.timing)
         rate = fmean(line.images_per_second for line in result.timing)
         facts["Time"] = f"{seconds:.0f} s, {rate:,.0f} images/s"
+    passes = result.recipe.passes_per_step
+    if passes is not None:
+        facts["Passes per step"] = f"{passes.forward} forward, {passes.backward} backward"
     facts["Network"] = f"{result.summary['network']}, {result.summary['parameters']:,} parameters"
     return {**facts, **versions()}

@@ -36,7 +36,7 @@ def lowest(values: Sequence[float]) -> frozenset[int]:
         values: Any numbers.
 
     Returns:
-        Its places: all of them on a tie, none for fewer than two values.
+        Indices of the lowest: all of them on a tie, none for fewer than two values.
     """
     return frozenset(i for i, value in enumerate(values) if value == min(values) and len(values) > 1)
 

@@ -20,7 +20,7 @@ from saligraft import grafting
 Picture = npt.NDArray[np.uint8]  # (H, W, 3)
 Plane = npt.NDArray[np.float32]  # (H, W)
 
-TILE_SIZE = 192  # smallest side of an overlay: twice what the page shows, for high-density screens
+TILE_SIZE = 192  # smallest side of an overlay: twice its size on the page, for high-density screens
 FINEST_GRID = 16  # finer masks are per pixel: lines between their cells would hide the picture
 SOURCE_COLOUR = (240, 110, 20)  # orange and blue stay distinct for all common kinds of colour blindness
 
@@ -92,7 +92,7 @@ def heat(image: Tensor, saliency: Tensor, covered: Tensor | None = None) -> Pict
 
 
 def plain_heat(values: Tensor) -> Picture:
-    """Draw a map by itself as heat, scaled to its peak: for features, which lie over no image.
+    """Draw a map on its own as heat, scaled to its peak, for features that belong to no image.
 
     Args:
         values: (h,w), non-negative.
@@ -144,14 +144,14 @@ def grafted(image: Tensor, mask: Tensor) -> Picture:
 
 
 def data_uri(picture: Picture, kind: str = "PNG") -> str:
-    """Encode a picture as a `data:` address, which a page contains in itself.
+    """Encode a picture as a `data:` URL to embed in a page.
 
     Args:
         picture: (H,W,3) uint8.
-        kind: "PNG", or "JPEG" for photographs: a fifth of the size, with loss.
+        kind: "PNG", or "JPEG" for photographs: a fifth of the size, but lossy.
 
     Returns:
-        The address, `data:image/png;base64,...`.
+        The URL, `data:image/png;base64,...`.
     """
     options: dict[str, Any] = {"optimize": True} if kind == "PNG" else {"quality": 85}
     buffer = io.BytesIO()
@@ -175,7 +175,7 @@ def _rounded(values: npt.NDArray[np.floating]) -> Picture:
 
 
 def _outline(canvas: npt.NDArray[np.floating], inside: npt.NDArray[np.bool_]) -> None:
-    """Paint the border of a region, two pixels wide, in place; the picture's own edge counts as border."""
+    """Paint the border of a region, two pixels wide, in place; the picture's edge counts as border."""
     if not inside.any() or inside.all():
         return
     padded = np.pad(inside, 1)
@@ -199,7 +199,7 @@ def _draw_grid(canvas: npt.NDArray[np.floating], cells: torch.Size, height: int,
 
 
 def _hatch(canvas: npt.NDArray[np.floating], covered: npt.NDArray[np.bool_]) -> None:
-    """Stripe and outline the covered cells in place: this part of the destination is lost."""
+    """Stripe and outline the covered cells, the hidden part of the destination, in place."""
     rows, columns = np.indices(covered.shape)
     stripes = covered & ((rows + columns) % 8 < 2)
     canvas[covered] *= 0.45

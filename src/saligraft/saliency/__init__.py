@@ -16,6 +16,7 @@ from saligraft.saliency.class_activation import (
 )
 from saligraft.saliency.feature_map import feature_saliency
 from saligraft.saliency.input_gradient import InputGradient, gradient_saliency
+from saligraft.saliency.memory import SaliencyMemory
 from saligraft.saliency.rescale import resize_saliency
 from saligraft.saliency.sources import SALIENCY_SOURCES, FeatureMap, OwnFunction, saliency_source
 
@@ -29,6 +30,7 @@ __all__ = [
     "OwnFunction",
     "Passes",
     "SaliencyCapture",
+    "SaliencyMemory",
     "SaliencySource",
     "SpectralResidual",
     "class_activation_map",

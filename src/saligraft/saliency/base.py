@@ -1,9 +1,8 @@
 """What a saliency source is: images and labels in, one map per image out.
 
-Any source works with any method that needs saliency. Called by itself, ``source(images, labels)``, it leaves no trace:
-no `.grad`, batch-norm statistics, random state, mode or hook is changed, also after an error. `with_logits` is the
-training pass of a model together with the maps of its images: sources that read that very model take the maps from
-that very pass.
+Any source works with any method that needs saliency. A separate call ``source(images, labels)`` leaves no trace: no
+`.grad`, batch-norm statistics, random state, mode or hook is changed, even after an error. `with_logits` makes a
+training pass and computes the maps of its images; sources that read the model in training take the maps from that pass.
 Shapes: B batch, C channels, H W pixels, K classes, h w cells of the map.
 """
 
@@ -36,7 +35,7 @@ class Passes(NamedTuple):
 class SaliencySource(ABC):
     """A function ``source(images, labels) -> saliency``: (B, h, w), >= 0, float32 or float64, detached.
 
-    `alone` are the passes of a call by itself, `shared` those that `with_logits` adds to the training pass.
+    `alone` counts the passes of a separate call, `shared` those that `with_logits` adds to the training pass.
 
     Example:
         >>> class Brightness(SaliencySource):
@@ -82,16 +81,15 @@ class SaliencySource(ABC):
 
 
 class NetworkSource(SaliencySource):
-    """A source that asks a network: the one in training, or another, say a frozen one.
+    """A source that reads a network: the one in training, or another, for example a frozen one.
 
-    A call by itself runs the network inside DDP and other wrappers, on copies of its buffers and without any exchange
+    A separate call runs the network inside DDP and other wrappers, on copies of its buffers and without communication
     between processes.
 
     Args:
-        model: the network to ask.
-        mode: of a call by itself. "eval" is without dropout and with running statistics, so that an image's map depends
-            on no other image; "current" is the mode that the network is in: while it trains, with batch statistics
-            and dropout, as in the training pass.
+        model: the network.
+        mode: of a separate call. "eval" disables dropout and uses running statistics, so that an image's map does not
+            depend on other images; "current" keeps the network's mode: in training, batch statistics and dropout.
     """
 
     alone: ClassVar[Passes] = Passes(1, 0)
@@ -120,10 +118,10 @@ class NetworkSource(SaliencySource):
 
 
 def checked_labels(labels: Tensor | None, images: Tensor, source: str, *, gradient: bool) -> Tensor:
-    """Check what a class-discriminative source needs: images, labels and, if asked, a gradient."""
+    """Check what a class-discriminative source needs: images, labels and, with `gradient`, autograd."""
     checks.images(images)
     if gradient and torch.is_inference_mode_enabled():
-        raise RuntimeError(f"{source} takes a gradient, which torch.inference_mode() rules out: use torch.no_grad()")
+        raise RuntimeError(f"{source} needs a gradient, which torch.inference_mode() disables: use torch.no_grad()")
     if labels is None:
         raise ValueError(f"labels must be given to {source}, which shows the evidence for a class; got None")
     checks.labels(labels, len(images))
@@ -132,7 +130,7 @@ def checked_labels(labels: Tensor | None, images: Tensor, source: str, *, gradie
 
 
 def check_classes(labels: Tensor, num_classes: int) -> None:
-    """Raise unless the labels, (B,) or (B, K), name classes that the network has."""
+    """Check that the labels, (B,) or (B, K), are classes of the network."""
     if labels.ndim == 2 and labels.shape[1] != num_classes:
         raise ValueError(f"labels must have one column per class, {num_classes}, got {labels.shape[1]}")
     checks.label_values(labels, num_classes)

@@ -1,9 +1,9 @@
-"""Bottom-up saliency: what stands out by contrast or frequency alone, without any network.
+"""Bottom-up saliency: computed from contrast or frequency, without a network.
 
-Fine-grained: Montabone & Soto, Image and Vision Computing 2010, as OpenCV's `StaticSaliencyFineGrained` computes it;
-spectral residual: Hou & Zhang, CVPR 2007, as OpenCV's `StaticSaliencySpectralResidual` does. Both here for
-batches, in floating point where OpenCV rounds to 8 bits between its steps.
-Shapes: B batch, C channels, H W pixels. Maps have the images' size, float32 (float64 stays), and are detached.
+Fine-grained: Montabone & Soto, Image and Vision Computing 2010, as in OpenCV's `StaticSaliencyFineGrained`;
+spectral residual: Hou & Zhang, CVPR 2007, as in OpenCV's `StaticSaliencySpectralResidual`. Both process batches, in
+floating point where OpenCV rounds to 8 bits between its steps.
+Shapes: B batch, C channels, H W pixels. Maps have the images' size, are detached and float32 (or float64).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from saligraft import checks
 from saligraft.saliency.base import SaliencySource
 
 RGB_WEIGHTS = (0.299, 0.587, 0.114)  # luma of ITU-R BT.601, OpenCV's conversion to grey
-SURROUNDS = (12, 24, 48, 28, 56, 112)  # half the sides of the boxes a pixel is compared with, OpenCV's six scales
-CACHED_PIXELS = 2**18  # on a CPU, so many at once stay in its cache: 2.3 times as fast on 128 images of 224 × 224
-SPECTRUM_SIDE = 64  # the scale at which Hou & Zhang, and OpenCV, look at every image
+SURROUNDS = (12, 24, 48, 28, 56, 112)  # half the sides of a pixel's surround, OpenCV's six scales
+CACHED_PIXELS = 2**18  # processed at once on a CPU, to fit its cache: 2.3 times as fast on 128 images of 224 × 224
+SPECTRUM_SIDE = 64  # Hou & Zhang, and OpenCV, resize every image to it
 GREY_LEVELS = 255.0
 SPECTRUM_BLUR = (1 / 3, 1 / 3, 1 / 3)
 _MAP_BLUR = [math.exp(-(offset**2) / (2 * 8.0**2)) for offset in range(-2, 3)]  # OpenCV: 5 × 5, σ = 8
@@ -30,11 +30,11 @@ MAP_BLUR = tuple(weight / sum(_MAP_BLUR) for weight in _MAP_BLUR)
 
 
 def fine_grained_saliency(images: Tensor) -> Tensor:
-    """Compute centre–surround contrast over six scales, on-centre and off-centre apart.
+    """Compute centre–surround contrast over six scales, separately for on-centre and off-centre.
 
-    Each of the two is scaled to a peak of 1, then they are added. Offsets, and one scale for all channels, do not
-    change the map; scales that differ between channels, as those of most normalisations do, change the weight of each
-    colour (`FineGrained` can undo them). A flat image has an all-zero map.
+    Each of the two is scaled to a peak of 1, then they are added. Offsets and a scale shared by all channels do not
+    change the map; scales that differ between channels, as in most normalisations, change the weight of each colour
+    (`FineGrained` can undo them). A flat image has an all-zero map.
 
     Args:
         images: (B, C, H, W), grey, RGB, or RGB with a fourth channel that is ignored.
@@ -55,9 +55,9 @@ def fine_grained_saliency(images: Tensor) -> Tensor:
 
 def _fine_grained(images: Tensor) -> Tensor:
     grey = _smooth(_grey(images))
-    # On a flat image the contrast is rounding, which must not be scaled up to a peak of 1.
+    # On a flat image the contrast is rounding error, which must not be scaled up to a peak of 1.
     rounding = 8 * torch.finfo(grey.dtype).eps * grey.abs().amax(dim=(1, 2), keepdim=True)
-    grey = grey - grey.mean(dim=(1, 2), keepdim=True)  # small sums keep their digits
+    grey = grey - grey.mean(dim=(1, 2), keepdim=True)  # smaller sums lose fewer digits
     batch, height, width = grey.shape
     integral = grey.new_zeros(batch, height + 1, width + 1)
     integral[:, 1:, 1:] = grey.cumsum(dim=1).cumsum(dim=2)
@@ -74,7 +74,7 @@ def _fine_grained(images: Tensor) -> Tensor:
 
 @checks.without_autocast
 def spectral_residual_saliency(images: Tensor) -> Tensor:
-    """Compute what departs from the smoothed log spectrum of the image, transformed back. A flat image has a flat map.
+    """Transform the difference between the log spectrum and its smoothed version back. A flat image has a flat map.
 
     Args:
         images: (B, C, H, W) in [0, 1], since the spectrum's zero frequency and the 1 that OpenCV adds to the amplitudes
@@ -89,7 +89,7 @@ def spectral_residual_saliency(images: Tensor) -> Tensor:
     """
     checks.images(images)
     height, width = images.shape[2:]
-    if height * width > SPECTRUM_SIDE**2:  # both are linear: the cheaper first
+    if height * width > SPECTRUM_SIDE**2:  # both operations are linear: do the cheaper order
         grey = _grey(_resized(checks.at_least_float32(images.detach()), SPECTRUM_SIDE, SPECTRUM_SIDE))
     else:
         grey = _resized(_grey(images)[:, None], SPECTRUM_SIDE, SPECTRUM_SIDE)[:, 0]
@@ -97,7 +97,7 @@ def spectral_residual_saliency(images: Tensor) -> Tensor:
     amplitude = spectrum.abs()
     log_amplitude = (amplitude + 1).log()
     residual = (log_amplitude - _filtered(log_amplitude, SPECTRUM_BLUR)).exp()
-    # Where the image holds nothing, rounding alone has an amplitude (below that of one grey level in one pixel, 1).
+    # In a flat image only rounding error has an amplitude, below 1, that of one grey level in one pixel.
     rounding = 2 * torch.finfo(amplitude.dtype).eps * amplitude.amax(dim=(1, 2), keepdim=True)
     factor = torch.where(amplitude > rounding, residual / amplitude, 0.0)
     back = torch.view_as_real(torch.fft.ifft2(torch.view_as_complex(torch.view_as_real(spectrum) * factor[..., None])))
@@ -107,11 +107,11 @@ def spectral_residual_saliency(images: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class BottomUp(SaliencySource):
-    """What both bottom-up sources share: they see pixels, so normalisation must be undone first.
+    """What both bottom-up sources share: they read pixels, so normalisation must be undone first.
 
     Args:
-        mean: of the data set, one value per channel or one for all; None if the images are not normalised so.
-        std: likewise; both or neither are given.
+        mean: of the data set, one value per channel or one for all; None if the images are not normalised.
+        std: likewise; both or neither must be set.
     """
 
     mean: tuple[float, ...] | None = None
@@ -124,7 +124,7 @@ class BottomUp(SaliencySource):
             checks.positive("each of std", std)
 
     def _pixels(self, images: Tensor) -> Tensor:
-        """Values as before normalisation, if that is known."""
+        """Undo the normalisation, if it is known."""
         checks.images(images)
         images = checks.at_least_float32(images.detach())
         if self.mean is None or self.std is None:
@@ -138,12 +138,12 @@ class BottomUp(SaliencySource):
 
 @dataclass(frozen=True, kw_only=True)
 class FineGrained(BottomUp):
-    """Contrast of each pixel with its surround, at six scales; SaliencyMix's own.
+    """Contrast of each pixel with its surround, at six scales; used by SaliencyMix.
 
     `fine_grained_saliency` as a source.
 
     Args:
-        mean: of the data set, to undo normalisation: one value per channel or one for all; None leaves images as is.
+        mean: of the data set, to undo normalisation: one value per channel or one for all; None uses images as passed.
         std: likewise.
 
     Example:
@@ -194,17 +194,17 @@ def _grey(images: Tensor) -> Tensor:
 
 
 def _smooth(grey: Tensor) -> Tensor:
-    """Twice the binomial 1-2-1 filter along both axes, at the border mirrored; sixteen times as large per axis."""
+    """Filter by 1-4-6-4-1 along both axes, mirrored at the border; the sum per axis is 16 times too large."""
     for dim in (1, 2):
         grey = grey.index_select(dim, _mirrored(grey.shape[dim], 2, grey.device))
-        for _ in range(4):  # a sum of neighbours, four times over, is 1-4-6-4-1
+        for _ in range(4):  # summing neighbours four times gives 1-4-6-4-1
             size = grey.shape[dim] - 1
             grey = grey.narrow(dim, 0, size) + grey.narrow(dim, 1, size)
     return grey
 
 
 def _mirrored(size: int, margin: int, device: torch.device) -> Tensor:
-    """Indices of an axis with a margin that mirrors it about the outermost cells, which are not repeated."""
+    """Indices of an axis with a margin that mirrors it about its outermost cells, without repeating them."""
     period = max(2 * (size - 1), 1)
     index = torch.arange(-margin, size + margin, device=device) % period
     return torch.minimum(index, period - index)
@@ -213,7 +213,7 @@ def _mirrored(size: int, margin: int, device: torch.device) -> Tensor:
 def _windowed(integral: Tensor, reach: int, dim: int) -> Tensor:
     """Sums over (x − reach, x + reach] ∩ [0, size) for every x along an axis of running sums that start with 0.
 
-    Where the window always covers the whole axis the result has one entry along it, to be broadcast.
+    Where the window always covers the entire axis, the result has a single entry along it, for broadcasting.
     """
     size = integral.shape[dim] - 1
     total = integral.narrow(dim, size, 1)

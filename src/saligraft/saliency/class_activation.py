@@ -38,8 +38,8 @@ def class_activation_map(features: Tensor, weight: Tensor, labels: Tensor, negat
         features: A, (B, C, h, w).
         weight: of the linear layer, (K, C).
         labels: true classes, (B,), or rows (B, K) that weight the classes.
-        negative: what becomes of evidence against the class, which is negative: "clamp" sets it to 0, as Grad-CAM does;
-            "shift" subtracts each map's lowest value, as CAM's authors do to show it.
+        negative: how to treat negative values, evidence against the class: "clamp" sets them to 0, as Grad-CAM does;
+            "shift" subtracts each map's lowest value, as CAM's authors do for display.
 
     Returns:
         Saliency (B, h, w).
@@ -95,9 +95,9 @@ def _weighted(features: Tensor, weight: Tensor) -> Tensor:
 
 
 class _LayerSource(NetworkSource):
-    """A source that reads one layer's features, the last map of the image unless another layer is named.
+    """A source that reads one layer's features, by default the last map of the image.
 
-    `SaliencyCapture` finds where the map is, once; from then on a hook is set there only while a pass runs.
+    `SaliencyCapture` finds the layer once; after that a hook is set on it during each pass.
     """
 
     name: ClassVar[str]
@@ -113,7 +113,7 @@ class _LayerSource(NetworkSource):
 
     @abstractmethod
     def _maps(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and maps of one pass of `model`: the source's own, or the network inside it."""
+        """Logits and maps of one pass of `model`: the source's model, or the network inside it."""
 
     def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         labels = checked_labels(labels, images, self.name, gradient=self.takes_gradient)
@@ -135,14 +135,14 @@ class _LayerSource(NetworkSource):
         return self.finder.site
 
     def _run(self, model: nn.Module, images: Tensor, site: Site, hook: Callable[[Tensor], Tensor | None]) -> Tensor:
-        """Logits of one pass of `model`; what `hook` returns for the layer's tensor, if anything, replaces that."""
+        """Logits of one pass of `model`; if `hook` returns a tensor, it replaces the layer's."""
         refuse_compiled(model, site.name)
         calls, thread = [], threading.get_ident()
 
         def show(_: nn.Module, arguments: tuple[Any, ...], output: object = None) -> Any:
             passing = output if site.side == "output" else arguments
             tensor = first_tensor(passing)
-            # A module may run twice, say a ReLU in trunk and head; other threads' passes are not this one's.
+            # A module may run twice, such as a ReLU in trunk and head; passes of other threads are ignored.
             if tensor is None or tensor.ndim != len(site.layout.axes) or threading.get_ident() != thread:
                 return None
             calls.append(site)
@@ -155,8 +155,8 @@ class _LayerSource(NetworkSource):
             logits = logits_of(model(images))
         if not calls:
             raise RuntimeError(
-                f"the {site} did not pass through its hook in this call, so there is no map: if it runs in some "
-                "passes only, name another by layer="
+                f"the {site} did not pass through its hook in this call, so there is no map: if it runs only in "
+                "some passes, name another by layer="
             )
         return logits
 
@@ -172,15 +172,15 @@ def _as_map(tensor: Tensor, site: Site, images: Tensor) -> Tensor:
 class ClassActivation(_LayerSource):
     """CAM of the true label: the last map, weighted by the last linear layer's weights for the class.
 
-    Exact for networks that pool the map and go straight into a linear layer, close to it where a norm is in between.
-    Where other layers are, the channels do not fit, and the first call raises an error that says so.
+    Exact for networks that pool the map and apply a linear layer, a good approximation with a norm in between. With
+    other layers in between the channels do not match, and the first call raises an error.
 
     Args:
-        model: the network to ask.
+        model: the network.
         layer: name or module of the layer whose output is the map; by default the last map of the image.
-        classifier: name of the linear layer, if the last one that returns the logits is not the right one.
-        negative: what becomes of evidence against the class, see `class_activation_map`.
-        mode: mode of the network in a call by itself, see `NetworkSource`.
+        classifier: name of the linear layer; by default the last one that returns the logits.
+        negative: how to treat evidence against the class, see `class_activation_map`.
+        mode: mode of the network in a separate call, see `NetworkSource`.
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
@@ -225,14 +225,14 @@ class ClassActivation(_LayerSource):
             raise ValueError(f'{NO_CLASSIFIER}, got none that returns the logits; use "grad-cam"')
         weight = cast(Tensor, self.network.get_submodule(self.classifier).weight).flatten(1)
 
-        def keep(tensor: Tensor) -> None:  # at once: the network may change its features in place later on
+        def keep(tensor: Tensor) -> None:  # at once, since the network may later change its features in place
             features = tensor.detach() if site.activation is None else site.activation(tensor.detach())
             features = _as_map(features, site, images)
             if features.shape[1] != weight.shape[1]:
                 height, width = images.shape[2:]
                 raise ValueError(
                     f"the classifier must take the {features.shape[1]} channels of the last map of {height}x{width} "
-                    f"images, the {site}, it takes {weight.shape[1]}: CAM needs a map that is pooled and goes straight "
+                    f"images, the {site}, it takes {weight.shape[1]}: CAM needs a map that is pooled and fed directly "
                     'into a linear layer; use "grad-cam", or larger images if this network pools small ones to nothing'
                 )
             maps.append(class_activation_map(features, weight, labels, self.negative))
@@ -242,15 +242,15 @@ class ClassActivation(_LayerSource):
 
 
 class GradCam(_LayerSource):
-    """Grad-CAM of the true label: suits any head, at the cost of one backward pass through the head.
+    """Grad-CAM of the true label: works with any head, at the cost of one backward pass through the head.
 
     In a vision transformer the last map of patches often has no influence on the logits, which come from the class
-    token: the map is then zero, of which the training steps warn, and `layer` must name an earlier block.
+    token: the map is then zero, the training steps warn, and `layer` must name an earlier block.
 
     Args:
-        model: the network to ask.
+        model: the network.
         layer: name or module of the layer whose output is the map; by default the last map of the image.
-        mode: mode of the network in a call by itself, see `NetworkSource`.
+        mode: mode of the network in a separate call, see `NetworkSource`.
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
@@ -268,15 +268,15 @@ class GradCam(_LayerSource):
 
         def hold(tensor: Tensor) -> Tensor | None:
             replaced = not (tensor.requires_grad and torch.is_grad_enabled())
-            if replaced:  # what comes before needs no gradient; a new leaf gets it, and the graph starts here
+            if replaced:  # layers before need no gradient: the graph starts here, at a new leaf
                 torch.set_grad_enabled(True)
-                tensor = tensor.detach().requires_grad_().clone()  # no leaf: a ReLU in place may follow
+                tensor = tensor.detach().requires_grad_().clone()  # not a leaf, since an in-place ReLU may follow
             held.append(tensor)
             values.append(tensor.detach().clone() if site.activation is None else site.activation(tensor.detach()))
             return tensor if replaced else None
 
         with ExitStack() as stack:
-            stack.enter_context(torch.set_grad_enabled(torch.is_grad_enabled()))  # undoes what `hold` may switch on
+            stack.enter_context(torch.set_grad_enabled(torch.is_grad_enabled()))  # restores what `hold` may switch on
             if site.activation is not None:
                 stack.enter_context(_FollowActivation(held))
             logits = self._run(model, images, site, hold)

@@ -52,7 +52,7 @@ ACTIVATIONS: dict[Callable[..., Any], tuple[str, int]] = {
     F.elu: ("elu", 1),
     F.leaky_relu: ("leaky_relu", 1),
 }
-# Their result has a size of its own: VGG's 7 x 7, which for small images only repeats cells.
+# Their output size is fixed: VGG's 7 x 7, which only repeats cells of small images.
 RESIZING_POOLS = (F.adaptive_avg_pool2d, F.adaptive_max_pool2d)
 
 
@@ -80,8 +80,8 @@ class Site(NamedTuple):
         name: the module that returns or receives it.
         side: whether it is the module's output or its input.
         layout: the order of its axes.
-        activation: a functional activation that follows and is to be applied.
-        seen: the image and the map's cells in the pass that found it.
+        activation: a functional activation that follows and must be applied.
+        seen: the sizes of image and map in the pass that found it.
         nonnegative: whether the map comes from a ReLU, so that |A| = A.
     """
 
@@ -97,7 +97,7 @@ class Site(NamedTuple):
         return f"{self.side} of {self.name!r}{then}"
 
     def grid(self, cells: int, image: ImageShape) -> Grid:
-        """Return height and width of the map that so many tokens form over images of this size."""
+        """Return height and width of the map that this number of tokens forms over images of this size."""
         if self.seen is not None and self.seen[0][1:] == image[1:] and self.seen[1][0] * self.seen[1][1] == cells:
             return self.seen[1]
         grid = token_grid(cells, image)
@@ -112,13 +112,13 @@ class Site(NamedTuple):
 def find_map(network: nn.Module, images: Tensor, layer: str | None = None) -> tuple[Any, Site]:
     """Find the last map of the image, or that of a named layer, in a forward pass that leaves no trace.
 
-    It leaves no graph either: a compiled training pass, which writes batch-norm statistics in place, would make the
-    backward pass of an uncompiled one before it fail.
+    It builds no graph either: a compiled training pass, which writes batch-norm statistics in place, would break the
+    backward pass of an earlier uncompiled one.
 
     Args:
         network: the network without wrappers.
         images: (B, C, H, W).
-        layer: the name of the layer; None finds it.
+        layer: the name of the layer; None for the last map.
 
     Returns:
         What the network returned in that pass, and where the map is.
@@ -132,7 +132,7 @@ def find_map(network: nn.Module, images: Tensor, layer: str | None = None) -> tu
     if search.stray_tokens is not None and layer is None:
         raise ValueError(
             f"model must keep its tokens as a grid up to pooling, but after the {site} it works on tokens of shape "
-            f"{search.stray_tokens}, as when patches are dropped: switch that off, or name a layer by layer="
+            f"{search.stray_tokens}, as when patches are dropped: disable that, or name a layer by layer="
         )
     return output, site._replace(seen=(image, search.reading.grid), nonnegative=search.map_is_rectified())
 
@@ -142,12 +142,12 @@ class _MapSearch(TorchFunctionMode):
 
     def __init__(self, network: nn.Module, images: Tensor, layer: str | None) -> None:
         super().__init__()
-        self.outputs: dict[str, tuple[int, ...]] = {}  # shape of every module's last output, in order of first call
+        self.outputs: dict[str, tuple[int, ...]] = {}  # shape of every module's last output, by first call
         self.reading: Reading | None = None
         self.stray_tokens: tuple[int, ...] | None = None  # shape of tokens after the map that form no grid
         self._network, self._layer = network, layer
         self._image = image_shape(images)
-        self._sites: list[Site] = []  # where `_tensor` can be had, in order of appearance
+        self._sites: list[Site] = []  # where `_tensor` can be read, in order of appearance
         self._tensor: Tensor | None = None
         self._version = 0
         self._rejected: Tensor | None = images  # never accepted as the map
@@ -164,7 +164,7 @@ class _MapSearch(TorchFunctionMode):
             for name, module in self._network.named_modules()
             if name and not any(name == part or name.startswith(f"{part}.") for part in compiled)
         ]
-        functions = nullcontext() if compiled else self  # the mode would be traced into the compiled part
+        functions = nullcontext() if compiled else self  # this mode would be traced into the compiled part
         searching.add(self._network)
         try:
             with watched(outside, self._received, "input"), watched(outside, self._returned), functions:
@@ -173,7 +173,7 @@ class _MapSearch(TorchFunctionMode):
             searching.discard(self._network)
 
     def best_site(self) -> Site | None:
-        """A module's output if the map is one, else a module's input, else by an activation; the outermost module."""
+        """Prefer a module's output to its input, both to a functional activation; then the outermost module."""
 
         def rank(site: Site) -> tuple[bool, bool, int]:
             return site.activation is not None, site.side == "input", site.name.count(".")
@@ -251,7 +251,7 @@ class _MapSearch(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         if name in ("relu", "relu6"):
             self._rectified = (result, _version(result))
-        # Wherever the map was had before, the activation must follow.
+        # At every earlier site of the map the activation must now follow.
         sites = [site for site in self._sites if site.activation is None] if activates_map else []
         if sites and self.reading is not None:
             keywords = tuple((key, value) for key, value in (kwargs or {}).items() if key != "inplace")
@@ -263,7 +263,7 @@ class _MapSearch(TorchFunctionMode):
 
 
 def _version(tensor: Tensor) -> int:
-    """Counts in-place changes, so that a tensor before and after an in-place ReLU does not count as the same."""
+    """Count in-place changes, which distinguishes a tensor before and after an in-place ReLU."""
     return 0 if tensor.is_inference() else tensor._version
 
 

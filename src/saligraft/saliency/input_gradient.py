@@ -1,7 +1,7 @@
 """Saliency by the gradient at the pixels: Simonyan et al., ICLR workshop 2014, and as PuzzleMix (2020) uses it.
 
 Simonyan takes the class's logit and the largest absolute slope over channels; PuzzleMix takes the loss and the root of
-the mean square, which is the l2 norm but for a factor that no method sees.
+the mean square, which equals the l2 norm up to a factor that affects no method.
 Shapes: B batch, C channels, H W pixels, K classes.
 """
 
@@ -48,18 +48,18 @@ def gradient_saliency(gradient: Tensor, over: Over = "l2") -> Tensor:
 
 
 class InputGradient(NetworkSource):
-    """How steeply the loss, or the true class's logit, changes with each pixel; PuzzleMix's own.
+    """How steeply the loss, or the true class's logit, changes with each pixel; used by PuzzleMix.
 
-    By itself it costs a forward and a backward pass, in evaluation mode as PuzzleMix's authors do when they train on
-    mixed images only; with a training pass it costs a backward pass, in training mode as they do when they train on
-    originals too. The loss is the sum of the samples' cross-entropies, so that small slopes do not vanish in half
+    A separate call costs a forward and a backward pass, in evaluation mode as PuzzleMix's authors use when they train
+    on mixed images only; with a training pass it costs a backward pass, in training mode as they use when they also
+    train on originals. The loss is the sum of the samples' cross-entropies, so that small slopes do not vanish in half
     precision.
 
     Args:
-        model: the network to ask.
+        model: the network.
         of: "loss" or "score", the true class's logit.
         over: how channels are reduced, see `gradient_saliency`.
-        mode: mode of the network in a call by itself, see `NetworkSource`.
+        mode: mode of the network in a separate call, see `NetworkSource`.
 
     Example:
         >>> model = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
@@ -80,7 +80,7 @@ class InputGradient(NetworkSource):
         return gradient_saliency(self.gradient(images, labels), self.over)
 
     def gradient(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Compute the gradient itself, by the same pass without a trace; PuzzleMix's noise steps along it.
+        """Compute the gradient itself in a pass that leaves no trace; PuzzleMix's noise steps along it.
 
         Args:
             images: (B, C, H, W).
@@ -113,5 +113,5 @@ class InputGradient(NetworkSource):
 
 
 def _leaf(images: Tensor) -> Tensor:
-    """The images as leaves of a graph; tensors created in inference mode must be copied for that."""
+    """The images as leaves of a graph, copied if they were created in inference mode."""
     return (images.clone() if images.is_inference() else images.detach()).requires_grad_()

@@ -1,9 +1,9 @@
 """The saliency sources by name, and `saliency_source`, which turns a name, function or capture into a source.
 
 A training step calls ``logits, saliency = source.with_logits(model, images, labels)``. What that adds to the training
-pass, and what ``source(images, labels)`` costs by itself, in full passes through the network:
+pass, and what a separate call ``source(images, labels)`` costs, in full passes through the network:
 
-| name              | added to a training pass | by itself                     | needs labels |
+| name              | added to a training pass | separate call                 | needs labels |
 |-------------------|--------------------------|-------------------------------|--------------|
 | feature-map       | nothing                  | 1 forward                     | no           |
 | cam               | nothing                  | 1 forward                     | yes          |
@@ -12,7 +12,7 @@ pass, and what ``source(images, labels)`` costs by itself, in full passes throug
 | fine-grained      | no pass                  | no pass                       | no           |
 | spectral-residual | no pass                  | no pass                       | no           |
 
-Those that read a layer, the first three, make one more forward pass in their first call, to find it.
+The first three read a layer; in their first call they make one more forward pass to find it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class FeatureMap(NetworkSource):
     """Forward saliency, the paper's: Σ_c |A_c| over the channels of the last feature map (§4.3).
 
     Args:
-        model: the network to ask.
+        model: the network.
         layer: name or module of the layer to read; by default the last one that holds a map of the image.
-        mode: mode of the network in a call by itself, see `NetworkSource`.
-        capture: a `SaliencyCapture` of the model, perhaps compiled; by default one is made.
+        mode: mode of the network in a separate call, see `NetworkSource`.
+        capture: a `SaliencyCapture` of the model, which may be compiled; by default a new one.
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
@@ -59,7 +59,7 @@ class FeatureMap(NetworkSource):
     ) -> None:
         super().__init__(model, mode)
         self.capture = SaliencyCapture(model, layer) if capture is None else capture
-        # DDP would exchange buffers also in a pass that is to leave no trace.
+        # DDP would synchronise buffers even in a pass that must leave no trace.
         self._inner = self.capture if self.network is model else SaliencyCapture(self.network, layer)
 
     @property
@@ -76,7 +76,7 @@ class FeatureMap(NetworkSource):
 
 
 class OwnFunction(SaliencySource):
-    """A user's own ``function(images) -> saliency``, which may leave a trace.
+    """A user's ``function(images) -> saliency``, which may leave a trace.
 
     Args:
         function: of images (B, C, H, W), returns maps (B, h, w).
@@ -95,12 +95,12 @@ class OwnFunction(SaliencySource):
     def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:  # noqa: ARG002
         checks.images(images)
         saliency = self.function(images)
-        checks.saliency(saliency, batch=len(images), name="saliency of the given function")
-        checks.same_device("saliency of the given function", saliency, images)
+        checks.saliency(saliency, batch=len(images), name="saliency of the function")
+        checks.same_device("saliency of the function", saliency, images)
         if not self._warned and checks.may_look(saliency) and not bool(usable_maps(saliency).any()):
             self._warned = True
             warnings.warn(
-                "the given saliency function returned no map that is finite and >= 0: nothing is mixed", stacklevel=2
+                "the saliency function returned no map that is finite and >= 0: nothing is mixed", stacklevel=2
             )
         return checks.at_least_float32(saliency.detach())
 
@@ -126,11 +126,11 @@ def saliency_source(
     """Build a saliency source from whatever specifies one.
 
     Args:
-        source: a name of `SALIENCY_SOURCES`, a `SaliencySource`, a `SaliencyCapture`, perhaps compiled, or a function
-            of the images; None is the paper's feature map.
-        model: the network that a source by name asks, if it asks any.
-        layer: name or module of the layer that a source by name reads.
-        options: further parameters of a source by name.
+        source: a name in `SALIENCY_SOURCES`, a `SaliencySource`, a `SaliencyCapture`, which may be compiled, or a
+            function of the images; None for the paper's feature map.
+        model: the network that a source given by name reads, if it reads any.
+        layer: name or module of the layer that a source given by name reads.
+        options: further parameters of a source given by name.
 
     Example:
         >>> type(saliency_source("cam", nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8, 5)))).__name__
@@ -146,7 +146,7 @@ def saliency_source(
         bound: tuple[nn.Module, ...] = (model,) if issubclass(kind, NetworkSource) else ()
         return kind(*bound, **arguments, **options)
     if layer is not None or options:
-        raise ValueError("layer and options must not be given with a source that is already made")
+        raise ValueError("layer and options must not be given with an existing source")
     if isinstance(source, SaliencySource):
         return source
     if isinstance(source, nn.Module) and isinstance(capture := unwrapped(source), SaliencyCapture):

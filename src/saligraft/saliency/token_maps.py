@@ -1,8 +1,8 @@
-"""Read what a layer returns as a map of the image, whatever its axes (§4.3: A ∈ R^{C×H×W}; not in every network).
+"""Read what a layer returns as a map of the image, whatever its axes (§4.3 assumes A ∈ R^{C×H×W}; networks differ).
 
 A map has shape (B, C, h, w), (B, h, w, C) in Swin, or is tokens (B, N, C) or (N, B, C) in vision transformers,
-where class, distillation and register tokens come before the h·w patches. Shapes alone decide, together with the
-image's own height and width: a map has the image's proportions.
+where class, distillation and register tokens come before the h·w patches. Only the shapes of tensor and image decide: a
+map has the image's proportions.
 Shapes: B batch, C channels, H W pixels, h w cells of the map, N tokens.
 """
 
@@ -88,8 +88,8 @@ def read_map(shape: tuple[int, ...], image: ImageShape, *, strict: bool) -> Read
 def read_tokens(shape: tuple[int, ...], image: ImageShape, grids_seen: Collection[Grid]) -> Reading | None:
     """Read three axes: a prefix and a grid that was seen before the tokens, or one that results from merging its cells.
 
-    With no grid seen but the image's pixels, it is the likeliest one. Other counts, as after dropping patches, are
-    no grid; where cells were merged, at most a class token counts as a prefix.
+    If only the image's pixels were seen as a grid, it is the likeliest one. Other counts, as after dropping patches,
+    form no grid; if cells were merged, at most one class token counts as a prefix.
 
     Args:
         shape: of the tensor.
@@ -134,9 +134,9 @@ def _cells(grid: Grid) -> int:
 
 
 def _has_proportions(grid: Grid, image: ImageShape) -> bool:
-    """Whether one stride, with a cell more or less at the border, leads from the image to the grid."""
+    """Whether a single stride, give or take one cell at the border, turns the image into the grid."""
     (h, w), (height, width) = grid, image[1:]
-    if h * w < 2 or h > height + 2 or w > width + 2:  # padding adds a cell or two, never more
+    if h * w < 2 or h > height + 2 or w > width + 2:  # padding adds at most two cells
         return False
     smallest = max(height / (h + 1), width / (w + 1))
     largest = min(height / (h - 1) if h > 1 else math.inf, width / (w - 1) if w > 1 else math.inf)
@@ -144,7 +144,7 @@ def _has_proportions(grid: Grid, image: ImageShape) -> bool:
 
 
 def _cut_by_patches(grid: Grid, image: ImageShape) -> bool:
-    """As `_has_proportions`, to the cell: both axes round the same way, so a square image has a square grid."""
+    """Like `_has_proportions`, but exact: both axes round the same way, so a square image has a square grid."""
     (h, w), (height, width) = grid, image[1:]
     if h * w < 2 or h > height or w > width:
         return False

@@ -1,4 +1,4 @@
-"""Training steps of the kinds beside batch mixers, and the step that trains any method."""
+"""Training steps for methods other than batch mixers, and `training_step` for any method."""
 
 from saligraft.steps.puzzlemix import PuzzleMixStep
 from saligraft.steps.training_step import ChoiceStep, FeatureMixingStep, ViewsStep, resolve_step, training_step

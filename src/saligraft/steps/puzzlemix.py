@@ -15,11 +15,11 @@ from saligraft.step import MixingStep, StepOutput
 
 
 class PuzzleMixStep(MixingStep):
-    """Train by PuzzleMix with its authors' adversarial noise; one gradient gives both noise and saliency.
+    """Train with PuzzleMix and its authors' adversarial noise; one gradient gives both noise and saliency.
 
-    Coins for source and destination are thrown once per batch. If either is heads, the gradient is computed at a noisy
-    start, and the mixed images show pixels one step further up the loss; else the step is that of `MixingStep`. The
-    noise is against the network of the saliency source.
+    Coins for source and destination are flipped once per batch. If either is heads, the gradient is computed at a noisy
+    start, and the mixed images show pixels one step further up the loss; otherwise the step equals `MixingStep`. The
+    noise is adversarial to the network of the saliency source.
 
     Args:
         model: The network.
@@ -69,10 +69,10 @@ class PuzzleMixStep(MixingStep):
         return StepOutput(self.criterion(logits, mixed), logits, mixed)
 
     def _noise(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradient at a random start, and the images with a random share of one signed step from there."""
+        """The gradient at a random start, and the images with a random share of one signed step from it."""
         share = float(torch.rand((), generator=self.generator))
         uniform = draws.to_device(torch.rand(images.shape, generator=self.generator), images.device)
         start = noisy_start(images, uniform.to(images.dtype), self.scale, self.radius)
         gradient = self.slopes.gradient(start, labels)
-        # A broken gradient makes a broken map, which leaves its sample unmixed; its pixels must stay finite.
+        # A gradient that is not finite leaves its sample unmixed, but its pixels must stay finite.
         return gradient, adversarial(images, start, gradient.nan_to_num(), share, self.scale, self.radius)

@@ -1,4 +1,4 @@
-"""Training steps of the kinds beside batch mixers, and `training_step`, which finds the step of any method."""
+"""Training steps for methods other than batch mixers, and `training_step`, which picks the step for any method."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -60,8 +60,8 @@ class FeatureMixingStep(TrainingStep):
 class ViewsStep(TrainingStep):
     """Train on several views of each image in one pass, with the strategy's own loss, as AugMix does.
 
-    All views are in one batch, as its authors train it, so that batch norm sees them together; the logits returned
-    are those of the unchanged images. During warm-up only those are shown.
+    All views are in one batch, as in AugMix's authors' code, so that batch norm sees them together; the returned logits
+    are those of the unchanged images. During warm-up only the unchanged images are used.
 
     Args:
         model: The network.
@@ -92,17 +92,17 @@ class ViewsStep(TrainingStep):
 
 
 class ChoiceStep(TrainingStep):
-    """Train each batch by the step of one method, drawn from several of any kind; plainly where none is applied.
+    """Train each batch with the step of one method, drawn from several of any kind; plainly if none is drawn.
 
-    Under DistributedDataParallel all processes follow the first one's draw, since they must make the same passes.
+    Under DistributedDataParallel all processes use the first one's draw, since they must make the same passes.
 
     Args:
         model: The network.
         method: The choice.
-        transforms: Image transforms before whichever method is drawn.
+        transforms: Image transforms applied before the drawn method.
         warmup_steps: Steps without any mixing.
-        **options: Those of the methods' steps; each reaches the methods that use it. A `saliency_source` is for those
-            that need maps (if none does, for those that can use them); by default each has its authors'.
+        **options: Those of the methods' steps, passed to each step that has them. A `saliency_source` applies to the
+            methods that need maps (if none does, to those that can use them); by default each uses its authors'.
 
     Example:
         >>> import torch, saligraft as sg
@@ -124,12 +124,14 @@ class ChoiceStep(TrainingStep):
         super().__init__(model, warmup_steps=warmup_steps, **shared)
         if not isinstance(method, MethodChoice):
             raise TypeError(f"method must be MethodChoice([...]), got {type(method).__name__}")
+        if options.get("passes") == "remembered":
+            raise ValueError("passes must not be 'remembered' in a choice among steps, not all of which refresh maps")
         self.method = method
         members = [(*transforms, *member) for member in method.methods]
         accepted = [_accepted_options(member, options, method.needs_saliency) for member in members]
         for name in options:
             if not any(name in each for each in accepted):
-                raise TypeError(f"{name} must be left out of a choice in which no method has a use for it")
+                raise TypeError(f"{name} must be left out of a choice in which no method uses it")
         self.steps = [
             training_step(model, member, **shared, **each) for member, each in zip(members, accepted, strict=True)
         ]
@@ -147,12 +149,13 @@ NOISE_STEPS: dict[type[Any], type[TrainingStep]] = {PuzzleMix: PuzzleMixStep}
 
 
 def training_step(model: nn.Module, methods: Methods, **options: Any) -> TrainingStep:
-    """The step that trains by a method of any kind.
+    """Build the step that trains with a method of any kind.
 
     Args:
         model: The network.
-        methods: A method, image transforms with a method after them, a `MethodChoice`, or None for plain training.
-        **options: Those of the step's class.
+        methods: A method, image transforms followed by a method, a `MethodChoice`, or None for plain training.
+        **options: Those of the step's class. With `passes` any batch mixer is trained by `GraftingStep`, so that "both"
+            trains on originals and mixed images also where its authors train on mixed images only.
 
     Example:
         >>> import torch, saligraft as sg
@@ -161,11 +164,16 @@ def training_step(model: nn.Module, methods: Methods, **options: Any) -> Trainin
         'MixingStep'
     """
     step, arguments = resolve_step(methods)
+    if "passes" in options and step not in (GraftingStep, ChoiceStep):
+        if step is not MixingStep or not arguments:
+            name = type(arguments["method"]).__name__ if arguments else "plain training"
+            raise TypeError(f"passes must be left out for {name}, which is trained by {step.__name__}")
+        step = GraftingStep
     return step(model, **arguments, **options)
 
 
 def resolve_step(methods: Methods) -> tuple[type[TrainingStep], dict[str, Any]]:
-    """The class of step that trains the methods, and the arguments it has from them; raises where there is none.
+    """Return the step class for the methods and the arguments they determine; raise an error if there is none.
 
     Args:
         methods: As in `training_step`.
@@ -183,7 +191,7 @@ def resolve_step(methods: Methods) -> tuple[type[TrainingStep], dict[str, Any]]:
         return FeatureMixingStep, {"method": last, "transforms": transforms}
     if isinstance(last, StepStrategy):
         if transforms:
-            raise ValueError(f"{type(last).__name__} must stand alone, got {type(transforms[0]).__name__} before it")
+            raise ValueError(f"{type(last).__name__} must be used alone, got {type(transforms[0]).__name__} before it")
         return ViewsStep, {"method": last}
     if not isinstance(last, BatchMixer | ImageTransform):
         raise TypeError(f"methods must be methods such as Cutout() or Mixup(), got {type(last).__name__}")
@@ -191,7 +199,7 @@ def resolve_step(methods: Methods) -> tuple[type[TrainingStep], dict[str, Any]]:
     step = GraftingStep if method.with_originals else MixingStep
     if method.makes_noise and type(method) not in NOISE_STEPS:
         raise ValueError(
-            "a method with an adversarial_probability above 0 must stand alone or in a MethodChoice, "
+            "a method with an adversarial_probability above 0 must be used alone or in a MethodChoice, "
             f"got it in {type(method).__name__}"
         )
     return NOISE_STEPS[type(method)] if method.makes_noise else step, {"method": method}
@@ -205,19 +213,19 @@ def _check_transforms(transforms: Sequence[object]) -> tuple[ImageTransform[Any]
 
 
 def _accepted_options(member: Sequence[Method | MethodChoice], options: dict[str, Any], needed: bool) -> dict[str, Any]:
-    """The options that the step of one member of a choice uses; maps go to those that need them, if any does."""
+    """The options for the step of one method in a choice; maps go to those that need them, if any does."""
     if not member:
         return {}
     last = member[-1]
     if isinstance(last, StepStrategy) and not last.normalized:
-        raise ValueError(f"normalized must be True for {type(last).__name__} in a choice, which has one kind of images")
+        raise ValueError(f"normalized must be True for {type(last).__name__} in a choice, where images are shared")
     uses_maps = last.needs_saliency if needed else bool(saliency_sources([last]))
-    names = ("layer", "saliency_source") * uses_maps + ("copies", "loss_weights") * last.with_originals
+    names = ("layer", "saliency_source") * uses_maps + ("copies", "loss_weights", "passes") * last.with_originals
     return {name: value for name, value in options.items() if name in names}
 
 
 def _of_first_process(place: int | None, model: DistributedDataParallel, device: torch.device) -> int | None:
-    """What the first process drew; sent with -1 for None."""
+    """Return the first process's draw, encoded as -1 for None."""
     shared = torch.tensor(-1 if place is None else place, device=device)
     distributed.broadcast(shared, distributed.get_global_rank(model.process_group, 0), group=model.process_group)
     return int(shared) if int(shared) >= 0 else None

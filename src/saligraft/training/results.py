@@ -106,6 +106,7 @@ def summarize(recipe: Recipe, metrics: Sequence[EpochMetrics], parameters: int) 
         "method": recipe.method.name,
         "data": recipe.data.name,
         "network": recipe.network.name,
+        **({} if recipe.passes is None else {"passes": recipe.passes}),
     }
 
 

@@ -16,12 +16,13 @@ from saligraft.config.recipe import Recipe
 from saligraft.data import Loader, Split, make_data_loader
 from saligraft.data.keyed_draws import key
 from saligraft.data.per_class_subset import per_class_subset
-from saligraft.hooks import without_trace
+from saligraft.hooks import Mode, without_trace
 from saligraft.losses import mixed_cross_entropy
 from saligraft.methods import BatchMixer, FeatureMixer, ImageTransform, MethodChoice, StepStrategy
 from saligraft.methods.kinds import Method
 from saligraft.networks import build_network
 from saligraft.saliency.base import SaliencySource
+from saligraft.saliency.memory import SaliencyMemory
 from saligraft.saliency.sources import FeatureMap
 from saligraft.step import TrainingStep
 from saligraft.steps import training_step
@@ -203,9 +204,15 @@ def make_step(
         "generator": generator,
     }
     if recipe.method.saliency.name is not None:
-        options["saliency_source"] = recipe.method.saliency.build(model, normalization)
-    if recipe.method.with_originals:
-        options["copies"] = recipe.training.copies
+        # Maps of a method that has them from the training pass by its authors come with batch statistics in any case.
+        mode: Mode | None = "current" if recipe.method.with_originals and recipe.passes == "mixed" else None
+        options["saliency_source"] = recipe.method.saliency.build(model, normalization, mode)
+    if recipe.weighs_losses:
+        options |= {"copies": recipe.training.copies, "loss_weights": recipe.loss_weights}
+    if recipe.passes is not None:
+        options["passes"] = recipe.passes
+    if recipe.passes == "remembered":
+        options["memory"] = SaliencyMemory(samples=len(data))
     if recipe.training.compile:
         model = compile_passes(model, options.get("saliency_source"))
     methods = recipe.method.build(normalization) if methods is None else methods

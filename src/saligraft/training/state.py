@@ -19,13 +19,14 @@ from torch import Tensor, nn
 from saligraft.config.recipe import Recipe
 from saligraft.config.recipe_file import dump_recipe
 from saligraft.data import Split
+from saligraft.step import TrainingStep
 from saligraft.training import checkpoint as checkpoints
 from saligraft.training.accelerator import from_main_process
 from saligraft.training.checkpoint import Checkpoint
 from saligraft.training.optimizer import AveragedWeights
 from saligraft.training.run_folder import History, read_finished, read_history
 
-NETWORK, AVERAGE, OPTIMIZER, LOSSES = "network.", "average.", "optimizer.", "losses"
+NETWORK, AVERAGE, OPTIMIZER, MEMORY, LOSSES = "network.", "average.", "optimizer.", "memory.", "losses"
 
 
 @dataclass(kw_only=True)
@@ -62,12 +63,14 @@ class Learner(NamedTuple):
         average: Averaged weights; None if the recipe asks for none.
         optimizer: As Accelerate wraps it.
         accelerator: Holds the loss scaler.
+        step: Holds the remembered maps, if it remembers any.
     """
 
     network: nn.Module
     average: AveragedWeights | None
     optimizer: Any
     accelerator: Accelerator
+    step: TrainingStep
 
     def capture(self, position: Position) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
         """Collect everything that decides how the run continues: JSON values, shared tensors, this process's own.
@@ -82,6 +85,7 @@ class Learner(NamedTuple):
                 (shared if NETWORK + name in shared else own)[AVERAGE + name] = value
         for index, entry in self.optimizer.state_dict()["state"].items():
             shared |= {f"{OPTIMIZER}{index}.{name}": value for name, value in entry.items() if torch.is_tensor(value)}
+        shared |= {MEMORY + name: value for name, value in self.step.state_dict().get("memory", {}).items()}
         own[LOSSES] = torch.stack(position.losses) if position.losses else torch.empty(0)
         scaler = self.accelerator.scaler
         state = {
@@ -103,6 +107,7 @@ class Learner(NamedTuple):
         _load_optimizer(self.optimizer, _with_prefix(OPTIMIZER, tensors))
         if self.accelerator.scaler is not None and state["loss_scaler"]:
             self.accelerator.scaler.load_state_dict(state["loss_scaler"])
+        self.step.load_state_dict({**self.step.state_dict(), "memory": _with_prefix(MEMORY, tensors)})
         return Position(
             epoch=state["epoch"],
             batch=state["batch"],

@@ -150,13 +150,13 @@ class Trainer:
         self.network = accelerator.unwrap_model(self.model)
         decay = recipe.training.ema_decay
         self.average = AveragedWeights(self.network, decay) if decay else None
-        self.learner = Learner(self.network, self.average, self.optimizer, accelerator)
         self.tested_network = self.network if self.average is None else self.average.network  # saved, too
         self.timeline = setup.make_timeline(recipe, self.train_data, accelerator)
         self.test_loader = setup.make_loader(recipe, self.test_data, accelerator, train=False)
         self.generator = torch.Generator()
         warmup = self.timeline.first_batch(recipe.training.warmup_epochs)
         self.step = setup.make_step(recipe, self.model, self.train_data, self.generator, warmup, methods)
+        self.learner = Learner(self.network, self.average, self.optimizer, accelerator, self.step)
         self.drops_blocks = any(isinstance(module, DropBlock) for module in self.network.modules())
         self.position = Position()
         self.saved: tuple[int, int] | None = None  # epoch and batch of the newest checkpoint

@@ -84,6 +84,6 @@ def test_says_so_where_there_are_no_stages() -> None:
             return images if images.sum() > 0 else -images
 
     network = Looks()
-    with pytest.raises(ValueError, match="it cannot be run without values to find its stages"):
+    with pytest.raises(ValueError, match="it cannot run on meta tensors to find its stages"):
         mixing_layers(network, torch.rand(2, 3, 4, 4))
     assert not network._forward_hooks

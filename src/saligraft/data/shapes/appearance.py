@@ -1,8 +1,8 @@
-"""How the surfaces of a scene look: colours, and textures as fields over the frame.
+"""Colours and textures of a scene.
 
-Colours are drawn in OKLCh, so that contrast means what the eye sees as contrast: lightness in [0,1], chroma in
-[0, about 0.3], hue in turns. Textures (clouds, stripes, checks, dots, gradients) are functions of the place in the
-frame, not of the pixel: the same scene at every size. Neither depends on the class.
+Colours are drawn in OKLCh, so that contrast is perceptual: lightness in [0,1], chroma in
+[0, about 0.3], hue in turns. Textures (clouds, stripes, checks, dots, gradients) are functions of the position
+in the frame, not of the pixel, so a scene is the same at every size. Neither depends on the class.
 Shapes: B images, H W samples.
 """
 
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# OKLab to the cube roots of cone responses, and cone responses to linear sRGB: Ottosson's published constants.
+# OKLab to the cube roots of cone responses, and cone responses to linear sRGB: constants by Ottosson.
 _TO_CONES = (
     (1.0, 0.3963377774, 0.2158037573),
     (1.0, -0.1055613458, -0.0638541728),
@@ -80,7 +80,7 @@ def draw_palette(scene: Tensor, clutter: Tensor) -> Palette:
     away = torch.where(dark, 1.0, -1.0)
     ground_c, ground_h = 0.015 + 0.065 * u[1], u[2]
     ground = oklch_to_rgb(ground_l, ground_c, ground_h)
-    # Both accents lean away from each other, so that texture does not eat the contrast.
+    # The accents differ in opposite directions, so that texture does not reduce the contrast.
     accent_l = (ground_l - away * (0.03 + 0.09 * u[3])).clamp(0.18, 0.97)
     ground_accent = oklch_to_rgb(accent_l, 0.02 + 0.07 * u[4], ground_h + 0.3 * (u[5] - 0.5))
     fill_l, fill_c, fill_h = _against(away, ground_l, ground_h, u[6:9])
@@ -92,10 +92,10 @@ def draw_palette(scene: Tensor, clutter: Tensor) -> Palette:
 
 
 def _against(away: Tensor, ground_l: Tensor, ground_h: Tensor, u: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """A colour, lightness chroma hue, that stands out from its ground; from three uniforms (light, chroma, hue)."""
+    """A colour (lightness, chroma, hue) that contrasts with its ground, from three uniforms."""
     hue = ground_h + 0.18 + 0.64 * u[2]
     lightness = ground_l + away * (0.24 + 0.16 * u[0])
-    # Yellows and greens turn to mud when dark: about their hue, a third of a turn, every colour is a little lighter.
+    # Dark yellows and greens look muddy: colours near their hue, a third of a turn, are made slightly lighter.
     lightness = lightness + 0.05 * torch.cos(2 * math.pi * (hue - 0.31))
     return lightness, 0.09 + 0.09 * u[1], hue
 
@@ -105,8 +105,8 @@ def texture(draws: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
     Args:
         draws: Uniforms (B,TEXTURE_COLUMNS).
-        x: Places (W,); the shorter side of the frame is [-1,1].
-        y: Places (H,).
+        x: Positions (W,); the shorter side of the frame is [-1,1].
+        y: Positions (H,).
     """
     form = draws[:, :_FORM, None, None].unbind(1)
     noise = _noise(draws[:, _FORM:], torch.stack(form[6:], dim=1), (len(y), len(x)))
@@ -123,7 +123,7 @@ def texture(draws: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _noise(knots: Tensor, weights: Tensor, size: tuple[int, ...]) -> Tensor:
-    """Smooth noise of about unit spread, (B,H,W): knots at three scales, bicubically joined."""
+    """Smooth noise of about unit standard deviation, (B,H,W): knots at three scales, bicubic interpolation."""
     sides = [side * side for side in LATTICES]
     total, norm = torch.zeros(()), weights.square().sum(1).sqrt() + 1e-3
     for side, part, weight in zip(LATTICES, torch.split(knots, sides, dim=1), weights.unbind(1), strict=True):

@@ -1,7 +1,7 @@
-"""The outlines of the ten classes, as signed distances that are looked up per pixel.
+"""The outlines of the ten classes, as signed distances looked up per pixel.
 
-Every outline is centred on its centroid and scaled to the area of the unit disc, so that neither place nor
-number of object pixels reveals the class.
+Every outline is centred on its centroid and scaled to the area of the unit disc, so that neither position nor
+number of object pixels determines the class.
 Shapes: K outlines, B images, P points, H W pixels, S segments of a contour, R samples of a distance table.
 """
 
@@ -39,7 +39,7 @@ def _cross(arm: float = 0.34) -> Tensor:
 
 
 def _crescent(inner: float = 0.82, shift: float = 0.58) -> Tensor:
-    """A disc with another disc bitten out: the outer arc forth, the inner arc back."""
+    """A disc minus another disc: the outer arc forward, the inner arc back."""
     x = (1 - inner**2 + shift**2) / (2 * shift)
     outer_horn = math.atan2(math.sqrt(1 - x**2), x)
     inner_horn = math.atan2(math.sqrt(1 - x**2), x - shift)
@@ -61,7 +61,7 @@ def _arrow() -> Tensor:
     return torch.tensor(right + left, dtype=torch.float64)
 
 
-# Alike on purpose: disc and hexagon and square, ring and crescent, arrow and triangle, star and cross.
+# Similar on purpose: disc, hexagon and square, ring and crescent, arrow and triangle, star and cross.
 OUTLINES: dict[str, Callable[[], list[Tensor]]] = {
     "disc": lambda: [_circle()],
     "hexagon": lambda: [_regular(6)],
@@ -108,7 +108,7 @@ def _table(contours: list[Tensor]) -> Tensor:
     reach = max(float(contour.norm(dim=1).max()) for contour in contours)
     contours = [contour / reach for contour in contours]
     coarse, side = _grid(RESOLUTION // 2), 2 * EXTENT / (RESOLUTION // 2 - 1)
-    # Samples on the rim count in part: counted fully, they would misjudge outlines whose sides run along the grid.
+    # Samples on the border count partially: counted fully, they would bias outlines with sides along the grid.
     share = (0.5 - (polygon_distance(contours, coarse) - ROUNDING) / side).clamp(0, 1)
     centre = (coarse * share[:, None]).sum(0) / share.sum()
     scale = math.sqrt(math.pi / (float(share.sum()) * side**2))
@@ -123,12 +123,12 @@ def distance_tables() -> Tensor:
 
 
 def outline_distance(outline: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Return the signed distance (B,H,W) of places to the outline of each image.
+    """Return the signed distance (B,H,W) of points to the outline of each image.
 
-    Outside the table the distance is too small, but positive: no outline comes near the table's rim.
+    Outside the table the distance is too small, but positive: no outline comes near the table's border.
 
     Args:
-        outline: Which one, (B,).
+        outline: Index of the outline, (B,).
         x: In the outline's own frame, (B,H,W).
         y: Likewise.
     """

@@ -1,4 +1,4 @@
-"""One scene per image: ground, clutter, object, and what partly hides it.
+"""One scene per image: ground, clutter, object, and clutter that partly occludes it.
 
 Everything is placed in the frame, whose shorter side is [-1,1], and rendered at `SUPERSAMPLING` samples per pixel
 and side, so that a scene looks the same at every size.
@@ -16,14 +16,14 @@ from saligraft.data.shapes.appearance import PALETTE_COLUMNS, TEXTURE_COLUMNS, d
 from saligraft.data.shapes.outlines import OUTLINES, REACH, outline_distance
 
 SUPERSAMPLING = 2
-TURN = 0.08  # most that an object is turned to either side, in turns
-STRETCH = 1.15  # most that an object is longer along some axis
+TURN = 0.08  # largest rotation to either side, in turns
+STRETCH = 1.15  # largest elongation along some axis
 BEHIND = ("solid", "fragment", "solid", "solid")  # clutter from back to front: a solid is a bar or a blob
-BEFORE = ("fragment", "solid")  # what may hide a part of the object
-PRESENT = 0.7  # probability that a piece of clutter is there at all
-_PIECE_COLUMNS = 12  # presence, kind, outline, place (2), angle, size, slenderness, cut, and the colour (3)
+BEFORE = ("fragment", "solid")  # what may occlude a part of the object
+PRESENT = 0.7  # probability that a piece of clutter is present
+_PIECE_COLUMNS = 12  # presence, kind, outline, position (2), angle, size, slenderness, cut, and the colour (3)
 
-COLUMNS: dict[str, int] = {  # uniforms per image, by what they decide
+COLUMNS: dict[str, int] = {  # uniforms per image, by purpose
     "pose": 7,
     "palette": PALETTE_COLUMNS,
     "ground": TEXTURE_COLUMNS,
@@ -34,7 +34,7 @@ COLUMNS: dict[str, int] = {  # uniforms per image, by what they decide
 
 
 class Frame(NamedTuple):
-    """Where an image is sampled.
+    """The points at which an image is sampled.
 
     Args:
         x: Coordinates (w,).
@@ -53,7 +53,7 @@ class Frame(NamedTuple):
 
 
 class Pose(NamedTuple):
-    """Where the object is.
+    """The object's position and shape.
 
     Args:
         centre: (B,2).
@@ -70,8 +70,8 @@ def render(outline: Tensor, draws: Tensor, size: tuple[int, int]) -> tuple[Tenso
     """Render scenes.
 
     Args:
-        outline: Which object each image shows, (B,).
-        draws: Uniforms (B, sum of COLUMNS) that decide everything else.
+        outline: Index of the object that each image shows, (B,).
+        draws: Uniforms (B, sum of COLUMNS) that determine everything else.
         size: Height and width.
 
     Returns:
@@ -114,7 +114,7 @@ def make_frame(size: tuple[int, int]) -> Frame:
 
 
 def draw_pose(draws: Tensor, half: Tensor) -> Pose:
-    """Scale, turn, stretch and place the object, inside the frame whatever its class.
+    """Scale, rotate, stretch and place the object inside the frame, whatever its class.
 
     Args:
         draws: Uniforms (B,7).
@@ -122,7 +122,7 @@ def draw_pose(draws: Tensor, half: Tensor) -> Pose:
     """
     scale, x, y, turn, stretch, axis, mirror = draws.unbind(-1)
     radius = 0.37 + 0.17 * scale
-    stretch = 1 + (STRETCH - 1) * stretch  # longer by this along `axis`, shorter across: the area stays
+    stretch = 1 + (STRETCH - 1) * stretch  # longer by this along `axis`, shorter across, so that the area is constant
     room = (half - 0.02 - (radius * REACH * STRETCH)[:, None]).clamp(min=0)
     centre = (2 * torch.stack([x, y], dim=-1) - 1) * room
     squeeze = torch.diag_embed(torch.stack([1 / stretch, stretch], dim=-1))
@@ -148,10 +148,10 @@ def _local(matrix: Tensor, centre: Tensor, frame: Frame) -> tuple[Tensor, Tensor
 
 
 def _piece_covers(pieces: Tensor, pose: Pose, frame: Frame) -> list[Tensor]:
-    """Cover (B,h,w) of each piece of clutter: bars, blobs and fragments of any outline, whatever the class is.
+    """Coverage (B,h,w) of each piece of clutter: bars, blobs and fragments of any outline, whatever the class.
 
-    Pieces behind lie anywhere. Pieces before straddle the object's rim and are slim or small against it,
-    so that most of it stays visible.
+    Pieces behind the object may be anywhere. Pieces in front of it cross its border and are thin or small, so that most
+    of it stays visible.
     """
     covers = []
     for i, kind in enumerate(BEHIND + BEFORE):
@@ -172,7 +172,7 @@ def _piece_covers(pieces: Tensor, pose: Pose, frame: Frame) -> list[Tensor]:
 
 
 def _fragment_distance(x: Tensor, y: Tensor, outline: Tensor, radius: Tensor, cut: Tensor) -> Tensor:
-    """An outline picked by a uniform (B,) and cut by a straight line, so that it is of no class: (B,h,w)."""
+    """An outline chosen by a uniform (B,) and cut by a straight line, so that it belongs to no class: (B,h,w)."""
     radius = radius[:, None, None]
     x, y = x / radius, y / radius
     uncut = outline_distance((outline * len(OUTLINES)).long(), x, y)
@@ -188,7 +188,7 @@ def _box_distance(x: Tensor, y: Tensor, half: Tensor) -> Tensor:
 
 
 def _light(draws: Tensor, frame: Frame) -> Tensor:
-    """Soft light from one side, (B,1,h,w), about zero: it shades ground, clutter and object."""
+    """Soft light from one side, (B,1,h,w), centred at zero: it shades ground, clutter and object."""
     towards = _rotation(draws[:, 0])[..., 0] * (0.05 + 0.09 * draws[:, 1:])
     towards = towards[..., None, None]
     return (towards[:, 0] * frame.x + towards[:, 1] * frame.y[:, None]).unsqueeze(1)

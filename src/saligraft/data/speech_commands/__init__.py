@@ -29,20 +29,20 @@ __all__ = ["Augmentation", "SpeechClips", "speech_commands"]
 
 NAME = "speech-commands"
 SILENCE = ""  # the file name of a clip without sound
-# Of the clean views of ten clips for each of v0.01's 30 words, those of all splits, joined as `images`:
+# Computed from the clean views of ten clips for each of v0.01's 30 words, of all splits, joined as `images`:
 #   load("speech-commands", root=..., split=..., augment=False).images; (images / 255).mean(), (images / 255).std()
 MEAN, STD = (0.370,), (0.251,)
-_DECODING = "mel spectrogram 32x32, 1"  # count up when a clean view changes, so that old caches are not used
+_DECODING = "mel spectrogram 32x32, 1"  # increase it when clean views change, so that old caches are not used
 _BLOCK = 256  # clips decoded between writes to the cache
-_GEOMETRY = (0, 0, FILTERS, FRAMES)
+_GEOMETRY = (0, 0, FILTERS, FRAMES, FILTERS, FRAMES)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SpeechClips(StreamedData):
-    """Clips as wav files; each view is computed from the wave, and training views change each time.
+    """Clips as wav files; each view is computed from the wave, and training views differ each time.
 
     Args:
-        augmentation: How far training views are changed.
+        augmentation: Strength of the augmentation.
         noises: File and number of samples of each recording of background noise.
         name, labels, classes, mean, std, boxes, folder, files: See `StreamedData`; `SILENCE` is a clip without sound.
     """
@@ -57,7 +57,7 @@ class SpeechClips(StreamedData):
     def sample(self, index: int, draws: random.Random | None) -> tuple[Tensor, tuple[int, ...]]:
         """Compute a mel spectrogram (1,32,32) uint8; nothing is cut out of it. See `StreamedData.sample`.
 
-        Appendix A: changes of the wave and of its spectrum, then noise, which is changed likewise.
+        Appendix A: changes of the wave and of its spectrum, then noise, changed in the same way.
         """
         file = self.files[index]
         samples = torch.zeros(SECOND) if file == SILENCE else read_wave(self.folder / file)
@@ -75,7 +75,7 @@ class SpeechClips(StreamedData):
         yield from (name for name, _ in self.noises)
 
     def _noise(self, draws: random.Random) -> Tensor:
-        """A second of noise, each second of all recordings equally probable."""
+        """One second of noise; all seconds of all recordings are equally likely."""
         starts = [length - SECOND + 1 for _, length in self.noises]
         name, length = draws.choices(self.noises, starts)[0]
         return read_wave(self.folder / name, start=draws.randrange(length - SECOND + 1))
@@ -99,9 +99,9 @@ def speech_commands(
         root: The folder of the word folders, or its parent.
         words: The classes, in this order; by default all words, in alphabetical order.
         others: Clips of other words make a class "unknown", or with "omit" are left out.
-        silence: Adds a class of soundless clips, this share of the others.
-        augment: Whether training clips are changed at random, each time differently; a mapping sets fields of
-            `Augmentation`. With False, and in the other splits, clips are decoded once into the cache.
+        silence: If > 0, adds a class of silent clips, this share of the others.
+        augment: Whether to augment training clips, differently each time; a mapping sets fields of `Augmentation`.
+            With False, and in the other splits, clips are decoded once and cached.
     """
     one_of("split", split, SPLITS)
     one_of("others", others, ("unknown", "omit"))
@@ -112,7 +112,7 @@ def speech_commands(
     label_of, classes = _labels(words, tuple(clips), others)
     files = [clip for word in label_of for clip in clips[word]]
     if not files:
-        raise ValueError(f"{folder} holds no clip of split {split!r}")
+        raise ValueError(f"{folder} has no clip of split {split!r}")
     labels = [label_of[file.partition("/")[0]] for file in files]
     if silence > 0:
         count = round(silence * len(files))
@@ -162,7 +162,7 @@ def _labels(
 
 
 def _decoded(data: SpeechClips, split: str) -> ImageData:
-    """The clean views of all clips, from the cache where they are there already."""
+    """The clean views of all clips, from the cache if possible."""
 
     def blocks() -> Iterator[Tensor]:
         for start in range(0, len(data), _BLOCK):

@@ -15,14 +15,14 @@ from torch import Tensor
 
 from saligraft.data.files import data_root
 
-RATE = 16000  # samples a second, of all files of the set
-SECOND = RATE  # samples of a clip once it is fitted
+RATE = 16000  # samples per second, in all files of the set
+SECOND = RATE  # samples of a clip after padding or cropping
 SPLITS = ("train", "validation", "test")
 LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
-NOISE_FOLDER = "_background_noise_"  # no class, as all names that begin so
+NOISE_FOLDER = "_background_noise_"  # not a class, like all names that start with an underscore
 _HASHES = 2**27  # the README's MAX_NUM_WAVS_PER_CLASS + 1
-_PERCENT = {"validation": 10, "test": 20}  # upper ends: a tenth each
-# Clips of the complete set: its README counts 64,727 files in v0.01, six recordings of noise among them; v0.02's paper
+_PERCENT = {"validation": 10, "test": 20}  # upper bounds: a tenth each
+# Clips of the complete set: its README counts 64,727 files in v0.01, including six recordings of noise; v0.02's paper
 # (Warden, 2018) counts 105,829 clips.
 _COUNTS = {"v0.01": 64721, "v0.02": 105829}
 _WORDS_1 = (
@@ -42,7 +42,7 @@ def find_root(root: str | Path | None) -> Path:
     """
     folder = data_root("speech-commands", root)
     if not folder.is_dir():
-        raise ValueError(f"root must name {_PLACE}, but {folder} is no folder")
+        raise ValueError(f"root must name {_PLACE}, but {folder} is not a folder")
     candidates = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
     places = [place for place in candidates if any((place / word).is_dir() for word in _WORDS_1)]
     if folder in places or len(places) == 1:
@@ -54,9 +54,9 @@ def find_root(root: str | Path | None) -> Path:
 def list_clips(root: Path, split: str) -> dict[str, list[str]]:
     """List the clips of a split, "word/file.wav", for every word, both in alphabetical order.
 
-    All words of a version must be there. Where only a part of the set is there, a warning says so, and names a clip
-    that the official lists miss. The official lists decide the split, clips on neither train; without lists the
-    hash decides.
+    All words of a version must exist. If only a part of the set exists, a warning says so and names a clip that the
+    official lists contain. The official lists determine the split, and clips on neither list are for training; without
+    lists a hash determines it.
 
     Args:
         root: The folder of the word folders.
@@ -101,7 +101,7 @@ def read_lists(root: Path) -> dict[str, str] | None:
                 f"{path} is missing; {' and '.join(LISTS.values())} must both be there, or neither"
             ) from error
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is no text: {error}") from error
+            raise ValueError(f"{path} is not text: {error}") from error
         for number, clip in enumerate(clips, start=1):
             if clip.count("/") != 1 or not clip.endswith(".wav"):
                 raise ValueError(f"{path}, line {number}, must read word/file.wav, got {clip!r}")
@@ -139,7 +139,7 @@ def list_noises(root: Path) -> tuple[tuple[str, int], ...]:
     noises = tuple((f"{NOISE_FOLDER}/{name}", wave_length(folder / name)) for name in names)
     for name, length in noises:
         if length < SECOND:
-            raise ValueError(f"{root / name} must last a second or more ({SECOND} samples), got {length} samples")
+            raise ValueError(f"{root / name} must last at least one second ({SECOND} samples), got {length} samples")
     return noises
 
 
@@ -147,7 +147,7 @@ def _wave_files(folder: Path, also: str = "") -> list[str]:
     names = sorted(path.name for path in folder.iterdir() if path.name[0] != "." and path.name != also)
     for name in names:
         if not name.endswith(".wav"):
-            raise ValueError(f"{folder} must hold wav files alone, got {name!r}")
+            raise ValueError(f"{folder} must hold only wav files, got {name!r}")
     return names
 
 
@@ -168,12 +168,12 @@ def read_wave(path: Path, *, start: int = 0, count: int = SECOND) -> Tensor:
         stored = file.readframes(expected)
     if len(stored) != 2 * expected:
         raise ValueError(f"{path} is truncated: {2 * expected} bytes expected at sample {start}, got {len(stored)}")
-    # bytearray, since torch warns of buffers that cannot be written
+    # bytearray, since torch warns about read-only buffers
     return torch.frombuffer(bytearray(stored), dtype=torch.int16).float() / 2**15 if stored else torch.zeros(0)
 
 
 def wave_length(path: Path) -> int:
-    """Return the number of samples of a file, the last of which must be there.
+    """Return the number of samples of a file, which must not be truncated.
 
     Args:
         path: The file.
@@ -186,7 +186,7 @@ def wave_length(path: Path) -> int:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[wave.Wave_read]:
-    """Open a file of the right form that holds something."""
+    """Open a file of the right format that is not empty."""
     try:
         with wave.open(str(path), "rb") as file:
             channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
@@ -195,9 +195,9 @@ def _opened(path: Path) -> Iterator[wave.Wave_read]:
                     f"{path} must be 16-bit mono PCM at {RATE} Hz, got {8 * width} bits, {channels} channels, {rate} Hz"
                 )
             if not file.getnframes():
-                raise ValueError(f"{path} holds no samples")
+                raise ValueError(f"{path} has no samples")
             yield file
     except (wave.Error, EOFError, OSError, RuntimeError) as error:  # RuntimeError: a chunk longer than the file
         raise ValueError(
-            f"{path} cannot be read as a wav file: {str(error) or 'it is cut off, or its sizes are wrong'}"
+            f"{path} cannot be read as a wav file: {str(error) or 'it is truncated, or its sizes are wrong'}"
         ) from error

@@ -1,6 +1,6 @@
 """Mel spectrograms of clips, as grey images of 32 filters by 32 frames, and their random changes (Appendix A).
 
-A clip is fitted to a second, changed in time, transformed, changed in frequency, and seen through mel filters.
+A clip is padded or cropped to one second, changed in time, transformed, changed in frequency, and filtered.
 Shapes: n samples of a wave, T frames, F = 1025 frequencies, M mel filters. Frames come first in a spectrum, as
 `torch.stft` lays them out in memory.
 """
@@ -21,8 +21,8 @@ WINDOW = 2048  # samples of a frame
 HOP = 512  # samples from frame to frame
 FRAMES = 1 + SECOND // HOP  # 32
 FILTERS = 32
-RANGE = 80.0  # dB: what is fainter than this below the loudest cell counts as silence
-FAINTEST = 1e-10  # power; a clip that stays below it is silent throughout
+RANGE = 80.0  # dB; cells this far below the loudest count as silence
+FAINTEST = 1e-10  # power; a clip below it counts as silent
 _TINY = torch.finfo(torch.float32).tiny
 # Slaney's scale (Auditory Toolbox, 1998): linear to 1000 Hz, 15 mels; then 27 mels to every factor of 6.4
 _HERTZ_PER_MEL, _BEND, _MELS_PER_FACTOR, _FACTOR = 200 / 3, 15.0, 27.0, 6.4
@@ -30,13 +30,13 @@ _HERTZ_PER_MEL, _BEND, _MELS_PER_FACTOR, _FACTOR = 200 / 3, 15.0, 27.0, 6.4
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What is done to one clip; the defaults leave it as it is.
+    """The changes of one clip; the defaults change nothing.
 
     Args:
         amplitude: Factor of the wave.
         duration: Factor of the wave's length, and so 1 / factor of its pitch.
         stretch: Factor of the spectrogram's speed; pitch stays.
-        shift: Frames by which the clip comes earlier.
+        shift: Frames by which the clip is moved earlier.
     """
 
     amplitude: float = 1.0
@@ -47,18 +47,18 @@ class Changes:
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """How far clips are changed; the paper gives no numbers.
+    """Strength of the augmentation, for which the paper gives no numbers.
 
-    Defaults: github.com/tugstugi/pytorch-speech-commands, which has the paper's steps, in its order, and its size.
+    The defaults are those of github.com/tugstugi/pytorch-speech-commands, which has the paper's steps, order and size.
 
     Args:
-        probability: That a change is made, independently for each.
+        probability: Probability of each change, independently.
         least_amplitude: Smallest factor of the wave.
         most_amplitude: Largest factor of the wave.
         speed: The wave lasts 1 - speed to 1 + speed times as long.
         stretch: The spectrogram is played at 1 - stretch to 1 + stretch times its speed.
-        shift: Most frames to either side.
-        noise: Largest share of the background.
+        shift: Largest number of frames to either side.
+        noise: Largest share of background noise.
     """
 
     probability: float = 0.5
@@ -85,7 +85,7 @@ class Augmentation:
         """Draw the changes of one clip.
 
         Args:
-            draws: The random numbers.
+            draws: Random number generator.
         """
         return Changes(
             amplitude=self._draw(draws, self.least_amplitude, self.most_amplitude, otherwise=1.0),
@@ -98,12 +98,12 @@ class Augmentation:
         """Draw the share of background noise of one clip.
 
         Args:
-            draws: The random numbers.
+            draws: Random number generator.
         """
         return self._draw(draws, 0.0, self.noise, otherwise=0.0)
 
     def _draw(self, draws: random.Random, least: float, most: float, otherwise: float) -> float:
-        """Always draw both numbers, so that another `probability` changes no other draw."""
+        """Always draw both numbers, so that `probability` does not affect other draws."""
         is_changed, value = draws.random() < self.probability, draws.uniform(least, most)
         return value if is_changed else otherwise
 
@@ -113,7 +113,7 @@ def changed_spectrum(samples: Tensor, changes: Changes) -> Tensor:
 
     Args:
         samples: The wave (n).
-        changes: What to do to it.
+        changes: The changes to apply.
 
     Returns:
         Complex spectrum (T,F).
@@ -158,8 +158,8 @@ def power(spectra: Tensor) -> Tensor:
 def stretch(spectra: Tensor, rate: float) -> Tensor:
     """Play a spectrum faster at the same pitch: a phase vocoder.
 
-    Magnitudes are interpolated between frames. From each new frame to the next a phase turns as it does between the
-    two old frames about it; the expected turn of each frequency, which vocoders subtract and add again, drops out.
+    Magnitudes are interpolated between frames. The phase advance from each new frame to the next is that between the
+    two surrounding old frames; the expected advance of each frequency, which vocoders subtract and add again, cancels.
 
     Args:
         spectra: (T,F).
@@ -176,14 +176,14 @@ def stretch(spectra: Tensor, rate: float) -> Tensor:
     magnitude = power(padded).sqrt()
     turns = (padded[1:] * padded[:-1].conj())[before[:-1]]
     turns = torch.cat([padded[:1], turns])
-    # a frequency without power has no phase: 1 keeps those after it
+    # a frequency without power has no phase: 1 keeps later phases
     size = power(turns).sqrt()
     phases = torch.where(size > _TINY, turns / size.clamp(min=_TINY), 1).cumprod(0)
     return torch.lerp(magnitude[before], magnitude[before + 1], (at - before).float()[:, None]) * phases
 
 
 def place(spectra: Tensor, shift: int, frames: int = FRAMES) -> Tensor:
-    """Cut a part out of a spectrum; frames that do not exist are silence.
+    """Crop a spectrum; frames outside it are silent.
 
     Args:
         spectra: (T,F).
@@ -215,7 +215,7 @@ def mel_filters() -> Tensor:
 def mel_image(spectra: Tensor) -> Tensor:
     """Return the grey image (1,M,T) uint8 of a spectrum; row 0 holds the lowest filter.
 
-    255 is the loudest cell, 0 lies 80 dB and more below it; one step is 0.31 dB. A silent clip is 0 throughout.
+    255 is the loudest cell, 0 is at least 80 dB below it; one step is 0.31 dB. A silent clip is 0 everywhere.
 
     Args:
         spectra: Complex, (T,F).

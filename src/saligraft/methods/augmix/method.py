@@ -1,4 +1,4 @@
-"""AugMix: blend each image with chains of simple operations, and ask for similar answers to all views of it.
+"""AugMix: blend each image with chains of simple operations, and train for similar predictions on all its views.
 
 Hendrycks et al., ICLR 2020. RGB images in [0, 1]; normalisation comes after the augmentation.
 Shapes: B batch, W chains of an image, D operations of the longest chain, K classes.
@@ -17,8 +17,8 @@ from saligraft.methods.augmix.operations import OPERATIONS
 from saligraft.methods.kinds import StepStrategy
 
 LEAST_LEVEL = 0.1  # the authors draw an operation's level from U(0.1, severity)
-LEAST_PROBABILITY = 1e-7  # of the mixture, before its logarithm (authors)
-ROUNDING = 1e-2  # how far undoing a normalisation in half precision may lead outside [0, 1]
+LEAST_PROBABILITY = 1e-7  # of the mixture, before the logarithm (authors)
+ROUNDING = 1e-2  # tolerance outside [0, 1] after undoing a normalisation in half precision
 
 
 def jensen_shannon_loss(logits_clean: Tensor, logits_1: Tensor, logits_2: Tensor) -> Tensor:
@@ -43,13 +43,13 @@ def jensen_shannon_loss(logits_clean: Tensor, logits_1: Tensor, logits_2: Tensor
 
 
 class Group(NamedTuple):
-    """One operation and the chains in which it is next, so that it is called once for all of them.
+    """One operation and the chains in which it comes next, so that one call serves all of them.
 
     Args:
         operation: Its name.
-        places: (n,) among the B·W chains, sample by sample.
-        level: (n,) up to 10, the strongest.
-        sign: (n,) of −1 and 1, for operations that have two directions.
+        places: (n,), indices into the B·W chains, sample by sample.
+        level: (n,), up to 10, the strongest.
+        sign: (n,), −1 or 1, for operations that have two directions.
     """
 
     operation: str
@@ -64,7 +64,7 @@ class AugMixDraws(NamedTuple):
     Args:
         rounds: D rounds: the first operation of every chain, then the second, and so on.
         chain_weight: (B, W), rows sum to one.
-        blend: (B,), how much of the chains shows; 0 leaves the image unchanged.
+        blend: (B,), the weight of the chains; 0 leaves the image unchanged.
     """
 
     rounds: tuple[tuple[Group, ...], ...]
@@ -74,11 +74,11 @@ class AugMixDraws(NamedTuple):
 
 @checks.without_autocast
 def augmix(images: Tensor, drawn: AugMixDraws) -> Tensor:
-    """One augmented view for given draws. No input is changed.
+    """Compute one augmented view for given draws. No input is changed.
 
     Args:
         images: RGB, (B, 3, H, W) in [0, 1].
-        drawn: As of `AugMix.draw`.
+        drawn: From `AugMix.draw`.
     """
     _check_rgb(images)
     clean = checks.at_least_float32(images)
@@ -95,20 +95,20 @@ def augmix(images: Tensor, drawn: AugMixDraws) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class AugMix(StepStrategy):
-    """Show the network each image and two augmented views of it; pull the three answers together.
+    """Show the network each image and two augmented views of it; make the three predictions agree.
 
-    Images come in [0, 1] and the views are normalised by `mean` and `std` afterwards; with ``normalized=True`` images
-    come normalised by them, as from many loaders, and that is undone first.
+    Images are in [0, 1], and the views are normalised by `mean` and `std` afterwards; with ``normalized=True`` the
+    input is already normalised by them, as from many loaders, and this is undone first.
 
     Args:
         width: Chains of operations whose results are blended.
         depth: Operations of a chain: 1 to this many, drawn for each.
-        severity: Of 10; 3 is the authors' for CIFAR, 1 that of their ImageNet script.
-        alpha: Chain weights ~ Dirichlet(alpha), their share against the clean image ~ Beta(alpha, alpha).
+        severity: Up to 10; the authors use 3 for CIFAR, 1 in their ImageNet script.
+        alpha: Chain weights ~ Dirichlet(alpha), their share in the blend with the clean image ~ Beta(alpha, alpha).
         consistency: Weight of the Jensen-Shannon term in the loss.
-        mean: Of each channel; 0.5 is the authors' for CIFAR.
+        mean: Of each channel; the authors use 0.5 for CIFAR.
         std: Of each channel.
-        normalized: Whether images come normalised, or in [0, 1].
+        normalized: Whether the input is already normalised, instead of in [0, 1].
         probability: Of a sample being augmented; the views of others are the image itself.
         per: Whether draws, that coin included, are made for each "sample" or once per "batch".
 
@@ -150,7 +150,7 @@ class AugMix(StepStrategy):
         return {"mean": mean, "std": std, "normalized": True}
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> AugMixDraws:
-        """Make every random choice for one view of this batch, on the host; moved to the device of `images`.
+        """Draw one view of this batch on the host; the draws are moved to the device of `images`.
 
         Args:
             images: (B, 3, H, W).
@@ -171,12 +171,12 @@ class AugMix(StepStrategy):
         return AugMixDraws(rounds, draws.to_device(weight, device), draws.to_device(blend, device))
 
     def prepare(self, images: Tensor) -> Tensor:
-        """The images, validated and normalised."""
+        """Return the images, validated and normalised."""
         self._clean(images)
         return images if self.normalized else self._normalize(images)
 
     def views(self, images: Tensor, *, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
-        """The images and two augmented views of them, all normalised."""
+        """Return the images and two augmented views of them, all normalised."""
         clean = self._clean(images)
         augmented = [augmix(clean, self.draw(images, generator=generator)) for _ in range(2)]
         return self.prepare(images), *(self._normalize(view) for view in augmented)
@@ -200,7 +200,7 @@ class AugMix(StepStrategy):
     def loss(
         self, logits: Sequence[Tensor], originals: MixedBatch, criterion: Callable[[Tensor, MixedBatch], Tensor]
     ) -> Tensor:
-        """The labels' loss of the clean view, and how far apart the answers to the three views are."""
+        """Return the loss of the clean view plus the weighted divergence of the three predictions."""
         clean, first, second = logits
         return criterion(clean, originals) + self.consistency * jensen_shannon_loss(clean, first, second)
 
@@ -231,6 +231,6 @@ def _check_range(images: Tensor, normalized: bool) -> None:
     low, high = float(images.min()), float(images.max())
     slack = ROUNDING if normalized else 0.0
     if not (low >= -slack and high <= 1 + slack):
-        came = "after undoing mean and std " if normalized else ""
-        hint = "" if normalized else "; for images that are normalised already use normalized=True"
-        raise ValueError(f"images must lie in [0, 1] for AugMix, {came}got {low:.4g} to {high:.4g}{hint}")
+        when = "after undoing mean and std " if normalized else ""
+        hint = "" if normalized else "; for images that are already normalised use normalized=True"
+        raise ValueError(f"images must lie in [0, 1] for AugMix, {when}got {low:.4g} to {high:.4g}{hint}")

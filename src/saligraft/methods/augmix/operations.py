@@ -1,7 +1,7 @@
 """AugMix's image operations on batches, each sample with its own level.
 
 Hendrycks et al., ICLR 2020: none of them is among the corruptions of ImageNet-C and CIFAR-C. Geometry is one
-`grid_sample` with one matrix per sample (torchvision's takes one for all); the rest but solarize is torchvision's.
+`grid_sample` with one matrix per sample (torchvision takes one per batch); the rest except solarize is torchvision's.
 Images (n, 3, H, W), float32 or wider, in [0, 1]; level (n,) up to 10; sign (n,) of −1 and 1 gives the direction.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 Operation = Callable[[Tensor, Tensor, Tensor], Tensor]
 
-# What level 10 means, by the authors' code.
+# What level 10 means in the authors' code.
 MOST_DEGREES = 30
 MOST_SHEAR = 0.3
 MOST_SHIFT = 1 / 3  # of the image's side
@@ -32,7 +32,7 @@ def _torchvision() -> Any:
 
 
 def _rounded_down(level: Tensor, most: float) -> Tensor:
-    """The authors round parameters that count degrees, pixels, bits or grey values down."""
+    """Round parameters that count degrees, pixels, bits or grey values down, as the authors do."""
     return (level * most / 10).floor()
 
 
@@ -47,7 +47,7 @@ def equalize(images: Tensor, _level: Tensor, _sign: Tensor) -> Tensor:
 
 
 def posterize(images: Tensor, level: Tensor, _sign: Tensor) -> Tensor:
-    """Keep the highest bits only; a mask of bits per sample, where torchvision takes one number for all."""
+    """Keep only the highest bits; one bit mask per sample, where torchvision takes one per batch."""
     kept = 4 - _rounded_down(level, MOST_BITS_DROPPED)
     mask = (WHITE - 2 ** (8 - kept)).to(torch.uint8)
     return _in_bytes(images, lambda pixels: pixels & mask[:, None, None, None])
@@ -60,7 +60,7 @@ def solarize(images: Tensor, level: Tensor, _sign: Tensor) -> Tensor:
 
 
 def rotate(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Counter-clockwise about the centre."""
+    """Rotate counter-clockwise about the centre."""
     angle = sign * _rounded_down(level, MOST_DEGREES) * (math.pi / 180)
     cosine, sine = angle.cos(), angle.sin()
     half_height, half_width = images.shape[2] / 2, images.shape[3] / 2
@@ -94,7 +94,7 @@ def translate_y(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 
 def _in_bytes(images: Tensor, operation: Callable[[Tensor], Tensor]) -> Tensor:
-    """Apply what is defined on grey values 0 to 255."""
+    """Apply an operation defined on grey values 0 to 255."""
     pixels = (images * 255).round().to(torch.uint8)
     return operation(pixels).to(images.dtype) / 255
 
@@ -102,7 +102,7 @@ def _in_bytes(images: Tensor, operation: Callable[[Tensor], Tensor]) -> Tensor:
 def _warp(images: Tensor, x_row: tuple[Tensor, ...], y_row: tuple[Tensor, ...]) -> Tensor:
     """Show at (x, y), in pixels from the top left corner, the point x_row · (x, y, 1), y_row · (x, y, 1).
 
-    Bilinear; black outside, and not blended into the border's pixels, as by Pillow, which the authors use.
+    Bilinear; black outside, but not blended into the border pixels, as in Pillow, which the authors use.
     """
     height, width = images.shape[2:]
     y, x = torch.meshgrid(

@@ -1,7 +1,7 @@
 """Manifold Mixup: blend two samples' features at a random layer, and their labels, in one proportion.
 
 Verma et al., ICML 2019; Table 1 of the Saliency Grafting paper: λ h(x_i) + (1−λ) h(x_j).
-The network needs no change: a hook on the drawn layer blends what the layer returns.
+The network needs no change: a hook on the drawn layer blends its output.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def mix_features(features: Tensor, *, partner: Tensor, source_weight: Tensor) ->
 
 
 class ManifoldMixupDraws(NamedTuple):
-    """The random choices of one batch.
+    """The draws of one batch.
 
     Args:
         partner: (B,).
@@ -71,9 +71,9 @@ class ManifoldMixup(FeatureMixer):
     Args:
         probability: share of the samples (or batches) that are mixed.
         per: whether λ and the decision to mix are drawn for each "sample" or for the "batch".
-        alpha: of the Beta distribution; 2 is the authors' for CIFAR and Tiny-ImageNet.
-        layers: names of modules of the model, "input" among them for the images themselves; None finds the ends of
-            its first stages by the rules of `saligraft.methods.manifold_mixup.layers`.
+        alpha: of the Beta distribution; the authors use 2 for CIFAR and Tiny-ImageNet.
+        layers: names of modules of the model, or "input" for the images; None for the input and the ends of its first
+            stages, by the rules of `saligraft.methods.manifold_mixup.layers`.
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
@@ -99,11 +99,11 @@ class ManifoldMixup(FeatureMixer):
         object.__setattr__(self, "layers", tuple(self.layers))
 
     def layers_of(self, model: nn.Module, images: Tensor) -> tuple[str, ...]:
-        """Name the layers that are drawn from.
+        """Return the names of the layers to draw from.
 
         Args:
             model: the model in training.
-            images: (B, C, H, W); layers that are found depend on their size.
+            images: (B, C, H, W); the default layers depend on their size.
         """
         if self.layers is None:
             refuse_compiled(model)
@@ -119,11 +119,11 @@ class ManifoldMixup(FeatureMixer):
     def draw(
         self, images: Tensor, layers: Sequence[str], *, generator: torch.Generator | None = None
     ) -> ManifoldMixupDraws:
-        """Make every random choice for this batch, on the host.
+        """Make all draws for this batch on the host.
 
         Args:
             images: (B, C, H, W); the draws are moved to their device.
-            layers: what `layers_of` returned.
+            layers: from `layers_of`.
             generator: on the CPU; by default torch's global one.
         """
         self._check_draw(images, generator)
@@ -140,7 +140,7 @@ class ManifoldMixup(FeatureMixer):
     ) -> Iterator[MixedBatch]:
         """Mix in the one forward pass made inside: ``with method.mixing(...) as mixed: logits = model(mixed.images)``.
 
-        The images of the mixed batch are blended where the input was drawn, else unchanged; its mask (B, 1, 1) is λ.
+        The images of the mixed batch are blended if the input was drawn, else unchanged; its mask (B, 1, 1) is λ.
 
         Args:
             model: the model in training, uncompiled down to the mixed layers and without gradient checkpointing.

@@ -3,14 +3,14 @@
 The network is run once on `meta` tensors, which have shapes and no values: no batch-norm statistic, random state,
 gradient or memory of the network itself is touched. Rules, in the order in which they are applied:
 
-1. The network is opened into its parts; a part inside which the spatial size changes more than once is opened too.
-   So a stage that begins with a strided block stays in one piece, and a container of stages does not. A part that
-   returns the size that it received is not opened, whatever happens inside.
-2. A stage is a run of parts that return one spatial size (for tokens: one number of them) and hold at least two layers
-   of weights; a stem of one convolution is none. Its last part is where it ends.
-3. Mixed are the ends of the first two stages, never that of the last one, as Verma et al. do for Wide ResNet (three
-   stages) and for pre-activation ResNet (four).
-4. A network of a single size (ViT, Mixer) has no stages: its row of equal blocks is cut into three parts instead.
+1. The network is split into its parts; a part inside which the spatial size changes more than once is split too. So a
+   stage that begins with a strided block stays in one piece, and a container of stages does not. A part whose output
+   has the size of its input is not split, whatever happens inside.
+2. A stage is a sequence of parts that return one spatial size (one number of tokens) and contain at least two weight
+   layers; a stem of one convolution is not a stage. A stage ends at its last part.
+3. The ends of the first two stages are mixed, but never that of the last stage, as Verma et al. do for Wide ResNet
+   (three stages) and for pre-activation ResNet (four).
+4. A network with a single size (ViT, Mixer) has no stages: its sequence of equal blocks is divided into three instead.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _known: WeakKeyDictionary[nn.Module, dict[Size, tuple[str, ...]]] = WeakKeyDicti
 
 
 class _Sizes(NamedTuple):
-    """Spatial sizes of what a module received and returned; None for what is no map."""
+    """Spatial sizes of a module's input and output; None for what is not a map."""
 
     received: Size | None
     returned: Size | None
 
 
-_Modules = dict[str, _Sizes]  # every module's first run, in the order in which they ended
+_Modules = dict[str, _Sizes]  # the first run of every module, in the order in which they ended
 
 
 def mixing_layers(network: nn.Module, images: Tensor) -> tuple[str, ...]:
-    """Name the layers to mix at, "input" first, for images of this shape; they are found once per network.
+    """Return the names of the layers to mix at, "input" first, for images of this shape; cached per network.
 
     Args:
         network: the network without wrappers.
@@ -82,8 +82,8 @@ def _run_on_meta(network: nn.Module, images: Tensor) -> _Modules:
                 torch.func.functional_call(network, state, (torch.empty_like(images, device="meta"),))
         except Exception as error:
             raise ValueError(
-                "layers must be named for this model, such as layers=('input', 'layer1', 'layer2'): it cannot be run "
-                f"without values to find its stages ({type(error).__name__}: {str(error).splitlines()[0]})"
+                "layers must be named for this model, such as layers=('input', 'layer1', 'layer2'): it cannot run on "
+                f"meta tensors to find its stages ({type(error).__name__}: {str(error).splitlines()[0]})"
             ) from error
     return modules
 
@@ -107,7 +107,7 @@ def _stage_ends(network: nn.Module, modules: _Modules) -> list[str]:
 
 
 def _open(name: str, module: nn.Module, modules: _Modules) -> Iterator[str]:
-    """The parts of a module; those with several changes of size inside are opened in turn."""
+    """The parts of a module; those with several size changes inside are split recursively."""
     for child_name, child in _children(name, module, modules):
         if _changes(child_name, child, modules) > 1:
             yield from _open(child_name, child, modules)
@@ -119,7 +119,7 @@ def _changes(name: str, module: nn.Module, modules: _Modules) -> int:
     """How often the size changes along a module's parts, or inside the one where it changes most."""
     received, returned = modules[name]
     if received is not None and received == returned:
-        return 0  # attention and squeezing come back to the size they began with
+        return 0  # attention and squeeze-and-excitation return to their input size
     children = _children(name, module, modules)
     sizes = [size for size in (received, *(modules[child].returned for child, _ in children)) if size is not None]
     here = sum(before != after for before, after in pairwise(sizes))
@@ -127,7 +127,7 @@ def _changes(name: str, module: nn.Module, modules: _Modules) -> int:
 
 
 def _children(name: str, module: nn.Module, modules: _Modules) -> list[tuple[str, nn.Module]]:
-    """The parts that ran, in order; a list of modules, which never runs itself, is looked through."""
+    """The parts that ran, in order, including those in lists of modules, which do not run themselves."""
     children = []
     for short, child in module.named_children():
         full = f"{name}.{short}" if name else short
@@ -136,7 +136,7 @@ def _children(name: str, module: nn.Module, modules: _Modules) -> list[tuple[str
 
 
 def _block_ends(network: nn.Module, modules: _Modules) -> list[str]:
-    """Where a row of equal blocks, the longest on the way to most of the weights, is cut into three."""
+    """Where to divide a sequence of equal blocks, the longest in the part with most weights, into three."""
     name, module = "", network
     while children := _children(name, module, modules):
         kind = Counter(type(child) for _, child in children).most_common(1)[0][0]
@@ -149,7 +149,7 @@ def _block_ends(network: nn.Module, modules: _Modules) -> list[str]:
 
 
 def _weight_layers(module: nn.Module) -> int:
-    """Convolutions, linear layers and the like; norms, whose weights are vectors, do not count."""
+    """Whether a module is a weight layer, such as a convolution; norms, whose weights are vectors, are not."""
     return sum(
         any(weight is not None and weight.ndim > 1 for weight in part._parameters.values()) for part in module.modules()
     )

@@ -1,4 +1,4 @@
-"""Puzzle Mix: the method, the energy of a mask of blocks, its exact minimum, and the move of salient blocks."""
+"""PuzzleMix: the method, the energy of a block mask, its exact minimum, and the transport of salient blocks."""
 
 from saligraft.methods.puzzlemix.energy import EnergyTerms, MaskEnergy, block_shares, mask_energy
 from saligraft.methods.puzzlemix.graph_cut import SOLVERS, Solver, optimal_levels

@@ -1,7 +1,7 @@
-"""What a mask of blocks costs in Puzzle Mix: saliency lost, edges made, and distance from the mixing ratio.
+"""The energy of a block mask in PuzzleMix: lost saliency, seams, and distance from the mixing ratio.
 
 Kim, Choo & Song, ICML 2020, Section 4.1; scales as in the authors' code. Shapes: B batch, C channels, H W pixels,
-g blocks a side, L levels of the mask. Source i shows where the mask is 1, destination j = partner[i] where it is 0.
+g blocks per side, L levels of the mask. Source i shows where the mask is 1, destination j = partner[i] where it is 0.
 """
 
 import math
@@ -16,22 +16,22 @@ from saligraft import checks
 from saligraft.maps import scale_maps
 from saligraft.saliency.rescale import resize_saliency
 
-# The authors divide beta by the blocks a side and by this, so that one beta serves every block count.
+# The authors divide beta by the blocks per side and by this, so that one beta suits every block count.
 _BETA_SCALE = 16
 # λ stays this far from 0 and 1: the rarest level then has the authors' least probability, 1e-8, and costs stay convex.
 _LEAST_RATIO = 1e-4
 
 
 class EnergyTerms(NamedTuple):
-    """The weights of the energy and the scale of its pixels; the authors' values.
+    """Weights of the energy and scale of its pixels; the defaults are the authors' values.
 
     Args:
-        beta: Weight of label smoothness: neighbouring blocks should have one level.
+        beta: Weight of label smoothness: neighbouring blocks should have the same level.
         gamma: Weight of data smoothness: a seam costs more where the two images differ across it.
         eta: Weight of the prior: the mask's mean should be near the mixing ratio.
-        levels: Values a block's mask may have: 3 means {0, 1/2, 1}.
-        pixel_std: What images were divided by when normalised (one number, or one per channel), so that differences
-            count in [0, 1].
+        levels: Number of values of the mask: 3 means {0, 1/2, 1}.
+        pixel_std: Standard deviation by which images were normalised (one number, or one per channel); pixels are
+            compared in [0, 1].
         neighbourhood: Side in pixels of the cells along a seam whose means are compared; at most a block.
     """
 
@@ -43,7 +43,7 @@ class EnergyTerms(NamedTuple):
     neighbourhood: int = 4
 
     def check(self) -> None:
-        """Raise unless every value is in its range."""
+        """Check that every value is in its range."""
         for name in ("beta", "gamma", "eta"):
             checks.not_negative(name, getattr(self, name))
         checks.whole_number("levels", self.levels, least=2, most=1000)
@@ -56,7 +56,7 @@ class MaskEnergy(NamedTuple):
     """E(k) = Σ unary[k_s] + Σ weight_st (z_s − z_t)² over neighbours, with z = k / (L − 1).
 
     Args:
-        unary: (B, L, g, g), cost of each level in each block, convex in the level.
+        unary: (B, L, g, g), the cost of each level in each block, convex in the level.
         down: (B, g − 1, g), >= 0: weight between a block and the one below.
         across: (B, g, g − 1), >= 0: weight between a block and the one to its right.
     """
@@ -67,11 +67,11 @@ class MaskEnergy(NamedTuple):
 
 
 def block_shares(saliency: Tensor, grid: int) -> Tensor:
-    """Saliency as each block's share of the map's total; a map that is not finite has no shares.
+    """Compute each block's share of the map's total; shares of a map that is not finite are zero.
 
     Args:
         saliency: (B, h, w).
-        grid: g, blocks a side.
+        grid: g, blocks per side.
 
     Returns:
         (B, g, g).
@@ -83,14 +83,14 @@ def block_shares(saliency: Tensor, grid: int) -> Tensor:
 
 
 def mask_energy(images: Tensor, shares: Tensor, partner: Tensor, ratio: Tensor, terms: EnergyTerms) -> MaskEnergy:
-    """The energy of every mask. Pure.
+    """Compute the energy terms of a batch. Pure.
 
-    Differs from the authors' code in that a weight which strong edges would make negative is cut to 0 (theirs has no
-    minimum that a swap can find), and that images need not divide into blocks.
+    Unlike the authors' code it clamps weights that strong edges would make negative to 0 (a swap cannot find the
+    minimum of theirs), and images need not divide evenly into blocks.
 
     Args:
         images: (B, C, H, W).
-        shares: (B, g, g), as of `block_shares`.
+        shares: (B, g, g), from `block_shares`.
         partner: (B,).
         ratio: λ, (B,).
         terms: Weights, already validated.
@@ -159,7 +159,7 @@ def _seams_down(cells: Tensor, partner: Tensor, rows: int, columns: int) -> _Sea
 
 
 def _both_sides(costs: tuple[Tensor, Tensor]) -> Tensor:
-    """Hand each seam's two costs to the blocks before and after it: (B, g − 1, g) twice -> (B, g, g)."""
+    """Add each seam's two costs to the blocks before and after it: (B, g − 1, g) twice -> (B, g, g)."""
     before, after = costs
     none = before.new_zeros(before.shape[0], 1, before.shape[2])
     return torch.cat((before, none), dim=1) + torch.cat((none, after), dim=1)

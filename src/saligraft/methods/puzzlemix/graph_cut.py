@@ -1,9 +1,9 @@
-"""The mask of least energy, exactly: Ishikawa's construction turns a convex energy of levels into one minimum cut.
+"""The exact mask of minimum energy: Ishikawa's construction turns a convex energy of levels into one minimum cut.
 
 Ishikawa, PAMI 2003. A block at level k of K = L − 1 becomes K bits of which k are set. Summed over all pairs of bits,
 |x_s − x_t| is (k_s − k_t)² + k_s (K − k_s) + k_t (K − k_t), so equal links between all bits of neighbouring blocks give
-the squared difference once the rest is taken off the unary costs; convex unary costs keep the bits in order.
-Cuts are by libraries that may be installed: SciPy (BSD) by default, PyMaxflow (GPL) on request.
+the squared difference once the rest is subtracted from the unary costs; convex unary costs keep the bits in order.
+Optional libraries compute the cut: SciPy (BSD) by default, or PyMaxflow (GPL).
 """
 
 from __future__ import annotations
@@ -20,21 +20,24 @@ from saligraft.methods.puzzlemix.energy import MaskEnergy
 
 Solver = Literal["scipy", "pymaxflow"]
 
-# Capacities are whole numbers below 2^29: twice that, the most a residual link can hold, still fits 32 bits.
+# Capacities are integers below 2^29: twice that, the most a residual link can hold, still fits in 32 bits.
 _LARGEST = 1 << 29
-# Bits per graph: samples are independent, and a graph that fits the cache is cut faster than one of a whole batch.
+# Bits per graph: samples are independent, and a graph that fits the cache is cut faster than one of the entire batch.
 _BITS_PER_GRAPH = 8192
 
 
 def optimal_levels(energy: MaskEnergy, solver: Solver = "scipy") -> Tensor:
-    """The levels (B, g, g), int64 in [0, L), of least energy; solved on the CPU, returned to the energy's device.
+    """Find the levels of minimum energy; solved on the CPU, returned on the energy's device.
 
-    Costs are rounded to 29 bits per sample, so a result depends on its own sample alone. Among masks of the same energy
-    "scipy" finds the one with most of the source; "pymaxflow" may find another.
+    Costs are rounded to 29 bits per sample, so a result depends only on its own sample. Among masks of the same energy
+    "scipy" finds the one that shows most of the source; "pymaxflow" may find another.
 
     Args:
-        energy: As of `mask_energy`; finite, and convex in the level.
+        energy: From `mask_energy`; finite, and convex in the level.
         solver: "scipy" or "pymaxflow".
+
+    Returns:
+        Levels (B, g, g), int64 in [0, L).
     """
     checks.one_of("solver", solver, tuple(SOLVERS))
     problem = _whole_numbers(energy)
@@ -48,13 +51,13 @@ def optimal_levels(energy: MaskEnergy, solver: Solver = "scipy") -> Tensor:
 
 
 def _whole_numbers(energy: MaskEnergy) -> tuple[Tensor, Tensor, Tensor]:
-    """Costs (B, K, g, g) of setting each bit, which is of going one level up, and the weights, in whole numbers."""
+    """Integer costs (B, K, g, g) of setting each bit, i.e. of going one level up, and integer weights."""
     unary, down, across = (part.detach().cpu().double() for part in energy)
     top = unary.shape[1] - 1
     rises = unary.diff(dim=1)
-    slack = 1e-5 * unary.abs().max()  # of float32 sums
+    slack = 1e-5 * unary.abs().max()  # rounding of float32 sums
     if not bool(unary.isfinite().all() & (rises.diff(dim=1) >= -slack).all()):
-        raise ValueError("unary costs must be finite and convex in the level, got others")
+        raise ValueError("unary costs must be finite and convex in the level")
     rises = rises.cummax(dim=1).values
     down, across = down / top**2, across / top**2
 
@@ -74,7 +77,7 @@ def _whole_numbers(energy: MaskEnergy) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _links(costs: Tensor, down: Tensor, across: Tensor) -> Links:
-    """Every bit of a block with every bit of the block below and of the one to its right."""
+    """Link every bit of a block with every bit of the block below and of the one to its right."""
     batch, bits, rows, columns = costs.shape
     node = torch.arange(costs.numel(), dtype=torch.int32).view(costs.shape)
     below, beside = (batch, bits, bits, rows - 1, columns), (batch, bits, bits, rows, columns - 1)
@@ -104,14 +107,14 @@ class Links(NamedTuple):
 
 
 def scipy_cut(costs: Tensor, links: Links) -> Tensor:
-    """Bits, bool of the shape of `costs`, that minimise Σ costs over set bits + Σ capacities of links cut.
+    """Find the bits that minimise Σ costs over set bits + Σ capacities of cut links.
 
     Args:
-        costs: Whole numbers below 2^31.
+        costs: Integers below 2^31.
         links: Between the bits, numbered in the order of `costs`.
 
     Returns:
-        Of several minima the one with most bits set.
+        Bits, bool of the shape of `costs`; of several minima the one with most bits set.
     """
     sparse = _needed("scipy.sparse", 'scipy: pip install "saligraft[puzzle]"')
     graphs = _needed("scipy.sparse.csgraph", 'scipy: pip install "saligraft[puzzle]"')
@@ -127,12 +130,12 @@ def scipy_cut(costs: Tensor, links: Links) -> Tensor:
     residual = network - graphs.maximum_flow(network, source, sink).flow
     residual.eliminate_zeros()
     reached = graphs.breadth_first_order(residual, source, return_predecessors=False)
-    bits[torch.from_numpy(reached).long()] = False  # cut off from the source is set, and pays the link from there
+    bits[torch.from_numpy(reached).long()] = False  # the others are set, at the cost of their link to the source
     return bits[:-2].view(costs.shape)
 
 
 def pymaxflow_cut(costs: Tensor, links: Links) -> Tensor:
-    """`scipy_cut` by the algorithm of Boykov and Kolmogorov; of several minima any."""
+    """`scipy_cut` by the algorithm of Boykov and Kolmogorov; returns any of several minima."""
     maxflow = _needed("maxflow", "PyMaxflow, which is under the GPL: pip install PyMaxflow")
     graph = maxflow.GraphInt(costs.numel(), len(links.first))
     nodes = graph.add_nodes(costs.numel())

@@ -1,8 +1,8 @@
-"""Puzzle Mix: the mask that keeps most saliency of both images at few seams; salient blocks move to where they show.
+"""PuzzleMix: the mask that keeps most saliency of both images with few seams; salient blocks move to visible places.
 
 Kim, Choo & Song, ICML 2020; Table 1 of the Saliency Grafting paper: Z ⊙ Πᵢᵀ x_i + (1 − Z) ⊙ Πⱼᵀ x_j.
-Source i and destination j = partner[i] both keep what the mask shows of them. Solved on the CPU, on blocks.
-Shapes: B batch, C channels, H W pixels, g blocks a side.
+Source i and destination j = partner[i] both keep what the mask shows of them. Solved for blocks, on the CPU.
+Shapes: B batch, C channels, H W pixels, g blocks per side.
 """
 
 from collections.abc import Sequence
@@ -36,9 +36,9 @@ def puzzlemix(
     solver: Solver = "scipy",
     shown: tuple[Tensor, Tensor] | None = None,
 ) -> MixedBatch:
-    """Mix one batch for given draws. Pure but for the solver; energy and transport see the originals.
+    """Mix one batch for given draws. Pure except for the solver; energy and transport use the originals.
 
-    A sample paired with itself is left unchanged; one of whose maps is not finite shows its destination alone.
+    A sample paired with itself is left unchanged; if a map of a pair is not finite, only the destination shows.
 
     Args:
         images: (B, C, H, W), finite.
@@ -46,13 +46,13 @@ def puzzlemix(
         saliency: (B, h, w), of any size.
         partner: (B,), the destination of each source.
         ratio: λ, (B,) in [0, 1].
-        grid: g, blocks a side.
+        grid: g, blocks per side.
         terms: Weights of the energy.
         transport_cost: ξ; None leaves blocks in place.
-        transport_grid: Moves smaller blocks than the mask has.
+        transport_grid: Blocks per side of the transport, if more than the mask's.
         solver: "scipy" or "pymaxflow".
-        shown: Other pixels to show, as source and as destination (in the partners' order): the authors' adversarial
-            noise.
+        shown: Other pixels to show, source and destination (in the partners' order), for adversarial noise; None for
+            the images.
 
     Example:
         >>> import torch, saligraft as sg
@@ -84,7 +84,7 @@ def puzzlemix(
 
 
 def _check_solvable(images: Tensor, ratio: Tensor) -> None:
-    """Values too, on any device: the mask is solved on the CPU anyway."""
+    """Check values on any device: the mask is solved on the CPU anyway."""
     checks.per_sample("ratio", ratio, images)
     checks.mask_values(ratio, "ratio")
     finite = images.isfinite().flatten(1).all(dim=1)
@@ -100,7 +100,7 @@ class PuzzleMixDraws(NamedTuple):
     Args:
         partner: (B,).
         ratio: λ, (B,).
-        grid: Blocks a side.
+        grid: Blocks per side.
     """
 
     partner: Tensor
@@ -112,26 +112,26 @@ class PuzzleMixDraws(NamedTuple):
 class PuzzleMix(BatchMixer[PuzzleMixDraws]):
     """Draw partners, λ ~ Beta(alpha, alpha) and a block count, then solve for mask and transport.
 
-    With an `adversarial_probability` only ``training_step(model, PuzzleMix(...))`` can train it: the noise needs the
-    gradient, and a method is given saliency alone.
+    With an `adversarial_probability` only ``training_step(model, PuzzleMix(...))`` can train with it: the noise needs
+    the gradient, and a method gets only saliency.
 
     Args:
         alpha: Of the Beta distribution; λ is the prior of the mask's mean, not the mean itself.
-        grids: Blocks a side; one is drawn per mini-batch.
+        grids: Blocks per side; one is drawn per mini-batch.
         beta: Weight of label smoothness.
         gamma: Weight of data smoothness.
         eta: Weight of the prior.
-        levels: Values of the mask: 3 means {0, 1/2, 1}.
-        pixel_std: What images were divided by; about 0.25 on CIFAR and ImageNet.
+        levels: Number of values of the mask: 3 means {0, 1/2, 1}.
+        pixel_std: Standard deviation by which images were normalised; about 0.25 on CIFAR and ImageNet.
         neighbourhood: Side in pixels of the cells compared along a seam.
         transport_cost: ξ; None leaves blocks in place.
-        transport_grid: Least blocks a side for the transport; the authors' CIFAR commands amount to 8.
-        solver: "scipy", or "pymaxflow", which is faster and under the GPL.
+        transport_grid: Minimum blocks per side of the transport; the authors' CIFAR commands amount to 8.
+        solver: "scipy", or "pymaxflow", which is faster but licensed under the GPL.
         adversarial_probability: Of noise on the source, and on the destination; 0.1 in the authors' commands.
         adversarial_radius: Largest change of a pixel in [0, 1].
-        pixel_mean: What was subtracted; if known, noisy pixels stay in [0, 1].
+        pixel_mean: Mean by which images were normalised; if set, noisy pixels are clamped to [0, 1].
         probability: Of a sample being mixed; the others are left unchanged.
-        per: One λ per "batch" as by the authors, or one per "sample".
+        per: One λ per "batch", as in the authors' code, or one per "sample".
 
     Example:
         >>> import saligraft as sg
@@ -192,10 +192,10 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> PuzzleMixDraws:
         if self.adversarial_probability:
-            # Raised here, which every step calls, rather than trained silently without the noise.
+            # Raised here, which every step calls, instead of silently training without the noise.
             raise ValueError(
                 "adversarial_probability must be 0 where PuzzleMix is given saliency and no gradient, got "
-                f"{self.adversarial_probability!r}: training_step(model, method) gives the step that makes the noise"
+                f"{self.adversarial_probability!r}: training_step(model, method) returns the step that makes the noise"
             )
         partner = self.draw_partners(images, generator)
         checks.grids_fit((*self.grids, self.transport_grid or 1), images)

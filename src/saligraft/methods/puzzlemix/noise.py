@@ -1,4 +1,4 @@
-"""Adversarial noise on what a mixed image shows: one signed step from a random start, as the authors' option trains.
+"""Adversarial noise on the pixels of mixed images, the authors' option: one signed step from a random start.
 
 Kim, Choo & Song, ICML 2020, Section 4.3. The step needs the gradient that the saliency is computed from: begin with
 `noisy_start`, compute the gradient of the loss there, and pass `adversarial` images to `puzzlemix` as `shown`.
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from saligraft import checks
 
-# Beyond the radius, so that one step reaches the border from most starts.
+# Larger than the radius, so that one step reaches the border from most starts.
 _STEP_BEYOND = 2 / 255
 
 
@@ -20,8 +20,8 @@ class PixelScale(NamedTuple):
     """How pixels in [0, 1] were normalised: one number, or one per channel.
 
     Args:
-        mean: What was subtracted. The noise itself needs none; with None nothing is clamped to [0, 1].
-        std: What pixels were divided by.
+        mean: The mean that was subtracted; with None nothing is clamped to [0, 1].
+        std: The standard deviation that pixels were divided by.
     """
 
     mean: float | Sequence[float] | None
@@ -33,18 +33,18 @@ class PixelScale(NamedTuple):
         return mean, std
 
     def pixels(self, images: Tensor) -> Tensor:
-        """Normalised images (B, C, H, W) as pixels in [0, 1]."""
+        """Convert normalised images (B, C, H, W) to pixels in [0, 1]."""
         mean, std = self._as(images)
         return images * std + mean
 
     def normalised(self, pixels: Tensor) -> Tensor:
-        """Pixels (B, C, H, W), clamped to [0, 1] if the mean is known, as normalised images."""
+        """Convert pixels (B, C, H, W), clamped to [0, 1] if the mean is known, to normalised images."""
         mean, std = self._as(pixels)
         return ((pixels if self.mean is None else pixels.clamp(0, 1)) - mean) / std
 
 
 def noisy_start(images: Tensor, uniform: Tensor, scale: PixelScale, radius: float = 10 / 255) -> Tensor:
-    """Images moved within ±radius at random, pixels kept in [0, 1].
+    """Add uniform noise within ±radius, keeping pixels in [0, 1].
 
     Args:
         images: (B, C, H, W).
@@ -59,14 +59,14 @@ def noisy_start(images: Tensor, uniform: Tensor, scale: PixelScale, radius: floa
 def adversarial(
     images: Tensor, start: Tensor, gradient: Tensor, share: float, scale: PixelScale, radius: float = 10 / 255
 ) -> Tensor:
-    """Images with noise: one step up the loss from `start`, back within ±radius, and `share` of that.
+    """Add adversarial noise: one step up the loss from `start`, clipped to ±radius and multiplied by `share`.
 
     The authors draw `share` uniformly in [0, 1) once per batch, and use the result for source and destination with a
     probability of 0.1 each, once per batch.
 
     Args:
         images: (B, C, H, W).
-        start: As of `noisy_start`.
+        start: From `noisy_start`.
         gradient: Of the loss at `start`.
         share: In [0, 1].
         scale: How the images were normalised.

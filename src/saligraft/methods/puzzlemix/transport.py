@@ -1,8 +1,8 @@
-"""Move salient blocks to where the mask shows their image, as an index of blocks and one gather of pixels.
+"""Move salient blocks to places where the mask shows their image, as an index of blocks and one gather of pixels.
 
 Kim, Choo & Song, ICML 2020, Section 4.2 and Algorithm 1: each block bids for the nearest place that shows, each place
-keeps the best bid, and a block that lost bids for its next place. The authors do so with dense plans (B, g², g²); but
-moving from s to t costs ξ d(s, t)² − share_s, so a block never bids beyond the few places nearer than its share pays.
+keeps the best bid, and a block that lost bids for its next place. The authors use dense plans (B, g², g²); but moving
+from s to t costs ξ d(s, t)² − share_s, so a block bids only for the few places whose distance its share outweighs.
 """
 
 from typing import NamedTuple
@@ -14,15 +14,15 @@ from saligraft import checks
 
 
 def transport_plan(shares: Tensor, visible: Tensor, cost: float = 0.8, rounds: int | None = None) -> Tensor:
-    """Which block each place shows; solved on the CPU.
+    """Find the block that each place shows; solved on the CPU.
 
-    A place that is hidden, or for which no block bids, keeps its own block.
+    A hidden place, or one without bids, keeps its own block.
 
     Args:
-        shares: (B, g, g), as of `block_shares`.
+        shares: (B, g, g), from `block_shares`.
         visible: bool (B, g, g).
         cost: ξ.
-        rounds: Of bids; by default as many as blocks a side, as in the authors' code.
+        rounds: Rounds of bids; by default the blocks per side, as in the authors' code.
 
     Returns:
         int64 (B, g, g) into the g² blocks, row by row.
@@ -40,7 +40,7 @@ def transport_plan(shares: Tensor, visible: Tensor, cost: float = 0.8, rounds: i
 
 
 class _Bids(NamedTuple):
-    """The places other than its own each block may bid for, best first; numbered through the whole batch."""
+    """The places, other than its own, that each block may bid for, best first; numbered across the batch."""
 
     place: Tensor
     cost: Tensor
@@ -53,12 +53,12 @@ def _bids(shares: Tensor, visible: Tensor, cost: float) -> _Bids:
     span = torch.arange(-(grid - 1), grid)
     rows, columns = span.repeat_interleave(len(span)), span.repeat(len(span))
     squared = rows**2 + columns**2
-    order = squared.argsort(stable=True)[1:]  # places at one distance in reading order; the first is the block's own
+    order = squared.argsort(stable=True)[1:]  # equal distances in row order; the first is the block's own place
     rows, columns = rows[order], columns[order]
     price = cost * squared[order].double() / max(grid - 1, 1) ** 2
 
     share = shares.flatten()
-    counts = torch.searchsorted(price, share)  # a bid must gain: price < share
+    counts = torch.searchsorted(price, share)  # a bid must pay off: price < share
     block = torch.arange(len(share)).repeat_interleave(counts)
     rank = torch.arange(len(block)) - (counts.cumsum(dim=0) - counts).repeat_interleave(counts)
     row, column = block // grid % grid + rows[rank], block % grid + columns[rank]
@@ -72,7 +72,7 @@ def _bids(shares: Tensor, visible: Tensor, cost: float) -> _Bids:
 
 def _settle(bids: _Bids, share: Tensor, visible: Tensor, rounds: int) -> Tensor:
     """Which block holds each place (−1 none) after the rounds: deferred acceptance, all losers bidding at once."""
-    own = visible & (share > 0)  # to stay costs nothing, so in the first round each block that shows bids for its place
+    own = visible & (share > 0)  # staying is free, so every visible block first bids for its own place
     block = torch.arange(len(share))
     holder = torch.where(own, block, -1)
     held_at = torch.where(own, -share, torch.inf)
@@ -94,7 +94,7 @@ def _settle(bids: _Bids, share: Tensor, visible: Tensor, rounds: int) -> Tensor:
 
 
 def _best_of_each_place(place: Tensor, cost: Tensor) -> Tensor:
-    """Positions of the least cost for each place; of equal costs the first."""
+    """Positions of the lowest cost for each place; the first among equal costs."""
     order = cost.argsort(stable=True)
     order = order[place[order].argsort(stable=True)]
     place = place[order]
@@ -104,14 +104,14 @@ def _best_of_each_place(place: Tensor, cost: Tensor) -> Tensor:
 
 
 def move_blocks(images: Tensor, plan: Tensor) -> Tensor:
-    """Images in which each place shows the block that the plan names. Pure.
+    """Rearrange the blocks of images by a plan. Pure.
 
-    Blocks are those that `spread` gives a mask of g × g cells. Where the image does not divide evenly blocks differ by
-    one pixel: a moved block is then cut, or its last row or column repeated.
+    Blocks are the cells of a g × g mask after `spread`. If the image does not divide evenly, blocks differ by one
+    pixel: a moved block is then cropped, or its last row or column repeated.
 
     Args:
         images: (B, C, H, W).
-        plan: (B, g, g), as of `transport_plan`.
+        plan: (B, g, g), from `transport_plan`.
     """
     grid = plan.shape[1]
     height, width = images.shape[2:]
@@ -134,7 +134,7 @@ def move_blocks(images: Tensor, plan: Tensor) -> Tensor:
 
 
 def _cells(size: int, grid: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of an axis: each pixel's cell and place within it, each cell's first pixel and size."""
+    """For one axis: each pixel's cell and position within it, each cell's first pixel and size."""
     pixel = torch.arange(size, device=device)
     edge = (torch.arange(grid + 1, device=device) * size + grid - 1) // grid
     cell = pixel * grid // size
