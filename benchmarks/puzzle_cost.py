@@ -63,7 +63,7 @@ def make_case(batch: int, grid: int, seed: int) -> Case:
 
 
 def swap_levels(energy: MaskEnergy) -> Tensor:
-    """One alpha-beta swap per sample, on costs cut to whole numbers at the authors' scale."""
+    """One alpha-beta swap per sample, on costs rounded down to integers at the authors' scale."""
     unary, down, across = (part.double().numpy() for part in energy)
     levels, grid = unary.shape[1:3]
     scale = 1000 * grid**2
@@ -71,9 +71,9 @@ def swap_levels(energy: MaskEnergy) -> Tensor:
     pairwise = ((level[:, None] - level) ** 2 / (levels - 1) ** 2).astype(np.float32)
     found = []
     for costs, below, beside in zip(unary, down, across, strict=True):
-        whole = np.ascontiguousarray((scale * costs.transpose(1, 2, 0)).astype(np.int32))
+        integer_costs = np.ascontiguousarray((scale * costs.transpose(1, 2, 0)).astype(np.int32))
         edges = ((scale * below).astype(np.int32), (scale * beside).astype(np.int32))
-        found.append(gco.cut_grid_graph(whole, pairwise, *edges, algorithm="swap").reshape(grid, grid))
+        found.append(gco.cut_grid_graph(integer_costs, pairwise, *edges, algorithm="swap").reshape(grid, grid))
     return torch.from_numpy(np.stack(found)).long()
 
 

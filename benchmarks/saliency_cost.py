@@ -38,7 +38,7 @@ Contenders = dict[str, Callable[[], object]]
 
 
 def bottom_up(size: int, batch: int) -> Contenders:
-    """Ours on the whole batch and OpenCV image by image, on the rendered shapes."""
+    """Ours on the entire batch and OpenCV image by image, on the rendered shapes."""
     data = load("shapes", split="train", size=size, per_class=2).images
     images = data[torch.arange(batch) % len(data)]
     arrays = [image.permute(1, 2, 0).flip(2).contiguous().numpy() for image in images]

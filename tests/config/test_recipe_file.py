@@ -169,7 +169,7 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
         load_recipe(tmp_path / "r.toml")
 
 
-def test_an_unknown_name_is_told_the_near_ones() -> None:
+def test_an_unknown_name_lists_similar_ones() -> None:
     with pytest.raises(
         ValueError, match=r"'shapes-wrn-10-2-cutmx'; similar: shapes-wrn-10-2-cutmix, .*saligraft list recipes"
     ):

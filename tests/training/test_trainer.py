@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from saligraft.config.method_section import METHOD_NAMES
+from saligraft.config.method_section import METHOD_NAMES, MethodSection
 from saligraft.data import Batch, InMemoryLoader
 from saligraft.io.files import write_atomic
 from saligraft.losses import mixed_cross_entropy
@@ -24,9 +25,11 @@ from saligraft.training import (
     SilentReporter,
     checkpoint,
     dump_recipe,
+    evaluate,
     load_recipe,
     make_recipe,
     run_folder,
+    setup,
     train,
     trainer,
 )
@@ -549,6 +552,41 @@ def test_accumulated_parts_make_up_one_step_of_the_entire_batch(tiny_table: dict
         recipe = make_recipe({**table, "network": network, "training": training, "optimizer": {"lr": 0.001}})
         losses[parts] = [line.train_loss for line in quiet_train(recipe).metrics]
     assert losses[4] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_data_network_methods_and_step_are_built_once(
+    tiny_table: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = with_method(tiny_table, "saliency-grafting")
+    calls: Counter[str] = Counter()
+
+    def count(owner: Any, name: str) -> None:
+        build = getattr(owner, name)
+
+        def counted(*args: Any, **options: Any) -> Any:
+            calls[name] += 1
+            return build(*args, **options)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(setup.datasets, "load")
+    count(setup, "build_network")
+    count(MethodSection, "build")
+    count(setup, "training_step")
+    quiet_train(recipe, tmp_path)
+    assert calls == {"load": 2, "build_network": 1, "build": 1, "training_step": 1}
+
+
+def test_averaged_weights_are_tested_and_returned(tiny_table: dict[str, Any]) -> None:
+    trainer = trainer_of(with_method(tiny_table, "none", ema_decay=0.9))
+    result = trainer.fit()
+    weights, trained = result.network.state_dict(), trainer.network.state_dict()
+    assert trainer.average is not None
+    assert all(torch.equal(weights[name], value) for name, value in trainer.average.network.state_dict().items())
+    assert not torch.equal(weights["stem.weight"], trained["stem.weight"])
+    batches = setup.labelled_images(trainer.recipe, trainer.test_loader)
+    scores = evaluate(trainer.average.network, batches, trainer.accelerator)
+    assert (scores.test_loss, scores.top1_error) == (result.metrics[-1].test_loss, result.metrics[-1].top1_error)
 
 
 def test_label_smoothing_copies_and_warm_up_reach_the_step(tiny_table: dict[str, Any]) -> None:

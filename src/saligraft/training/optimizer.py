@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from saligraft.config.sections import OptimizerSection
+from saligraft.hooks import is_linear
 from saligraft.networks.base import PooledNetwork
 
 INITIAL_LR = "initial_lr"  # as torch's own schedulers name it
@@ -69,11 +70,7 @@ def head_parameters(network: nn.Module) -> list[nn.Parameter]:
     elif isinstance(network, PooledNetwork):
         layers = [network.head]
     else:
-        layers = [
-            module
-            for module in network.modules()
-            if isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1))
-        ][-1:]
+        layers = [module for module in network.modules() if is_linear(module)][-1:]
     parameters = [parameter for layer in layers for parameter in layer.parameters()]
     if not parameters:
         raise ValueError(

@@ -40,7 +40,7 @@ def optimal_levels(energy: MaskEnergy, solver: Solver = "scipy") -> Tensor:
         Levels (B, g, g), int64 in [0, L).
     """
     checks.one_of("solver", solver, tuple(SOLVERS))
-    problem = _whole_numbers(energy)
+    problem = _integer_costs(energy)
     batch, samples = len(problem[0]), max(1, _BITS_PER_GRAPH // problem[0][0].numel())
     parts = []
     for start in range(0, batch, samples):
@@ -50,7 +50,7 @@ def optimal_levels(energy: MaskEnergy, solver: Solver = "scipy") -> Tensor:
     return levels.to(energy.unary.device)
 
 
-def _whole_numbers(energy: MaskEnergy) -> tuple[Tensor, Tensor, Tensor]:
+def _integer_costs(energy: MaskEnergy) -> tuple[Tensor, Tensor, Tensor]:
     """Integer costs (B, K, g, g) of setting each bit, i.e. of going one level up, and integer weights."""
     unary, down, across = (part.detach().cpu().double() for part in energy)
     top = unary.shape[1] - 1
@@ -72,8 +72,8 @@ def _whole_numbers(energy: MaskEnergy) -> tuple[Tensor, Tensor, Tensor]:
     degree[:, :, 1:] += across
     degree[:, :, :-1] += across
     level = torch.arange(top + 1)
-    taken_off = (level * (top - level)).diff()[:, None, None]
-    return rises.transpose(0, 1) - degree[:, None] * taken_off, down, across
+    correction = (level * (top - level)).diff()[:, None, None]
+    return rises.transpose(0, 1) - degree[:, None] * correction, down, across
 
 
 def _links(costs: Tensor, down: Tensor, across: Tensor) -> Links:
