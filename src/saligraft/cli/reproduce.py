@@ -67,7 +67,7 @@ def reproduce(
     from saligraft.experiments.paper import EXPERIMENTS, regime
     from saligraft.experiments.results import write_results
     from saligraft.experiments.runner import LocalLauncher, SlurmLauncher, run_jobs
-    from saligraft.reports.tables import terminal_table
+    from saligraft.reports.tables import markdown_table, terminal_table
 
     one_of("scale", scale, SCALES)
     chosen = cast("ScaleName", scale)
@@ -94,12 +94,16 @@ def reproduce(
     except KeyboardInterrupt:
         print("saligraft: stopped; the same command resumes", file=sys.stderr)
         raise
+    console = Console()
     for name in wanted:
         tables = write_results(
             EXPERIMENTS[name], rows[name], scale=chosen, seeds=counts[name], out=out, command=" ".join(words)
         )
         for table in tables:
-            Console().print(terminal_table(table))
+            if console.is_terminal:
+                console.print(terminal_table(table))
+            else:  # a file or pipe has no width to fit
+                print(markdown_table(table))
         print(f"{name}: {out / name / 'report.html'}\n")
     if failures:
         folder, reason = next(iter(failures.items()))

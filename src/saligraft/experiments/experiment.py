@@ -251,12 +251,12 @@ def rows_of(
         experiment: The declaration.
         scale: Its size.
         regimes: Maps protocol, scale and whether real data are at hand to a regime.
-        data_root: Folder of the data set's files; None for `shapes` at the smaller scales.
+        data_root: Folder of the data set's files; None for `shapes` at the scale `laptop`, as always at `smoke`.
     """
     rows = []
     for part in experiment.parts:
         regime = regimes(part.protocol, scale, data_root is not None)
-        root = () if data_root is None or regime.recipe.startswith("shapes") else (f"data.root={data_root}",)
+        root = () if data_root is None or scale == "smoke" else (f"data.root={data_root}",)
         for case in (case for case in part.cases if scale in case.at):
             rows += [_row(experiment, part, case, method, scale, regime, root) for method in part.methods]
     if not experiment.equal_passes or scale == "paper":
@@ -407,7 +407,7 @@ def cost_of(rows: Sequence[Row], seeds: int) -> str:
         passes = passes_of(recipe)
         runs, epochs = runs + count, epochs + count * recipe.training.epochs
         forward, backward = forward + count * passes.forward, backward + count * passes.backward
-    return f"{runs:,} runs, {epochs:,} epochs, {forward:,} + {backward:,} passes"
+    return f"{runs:,} run{'s' * (runs > 1)}, {epochs:,} epochs, {forward:,} + {backward:,} passes"
 
 
 def run_folder(recipe: Recipe, out: Path) -> Path:

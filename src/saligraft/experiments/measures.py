@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from saligraft import training
 from saligraft.experiments.experiment import passes_of, training_seconds
 from saligraft.experiments.show import network_of_run
 from saligraft.masks import salient_regions
@@ -53,8 +54,7 @@ def localization(folder: Path) -> dict[str, float]:
     Args:
         folder: Of the run.
     """
-    from saligraft.training import evaluate_localization
-
+    evaluate_localization: Callable[[Path], Any] = training.evaluate_localization  # type: ignore[attr-defined]
     return {"accuracy": evaluate_localization(folder).accuracy}
 
 

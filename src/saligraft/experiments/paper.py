@@ -171,7 +171,12 @@ TABLES = (
                 protocol=IMAGENET,
                 methods=(PLAIN, "mixup", "manifold-mixup", "cutmix", "augmix", "puzzlemix", GRAFTING),
             ),
-            Part(protocol=IMAGENET_FIXED, methods=(GRAFTING,), cases=(Case(name="224px", at=IN_FULL),), group=""),
+            Part(
+                protocol=IMAGENET_FIXED,
+                methods=(GRAFTING,),
+                cases=(Case(name="224px", title="224 px", at=IN_FULL),),
+                group="",
+            ),
         ),
         seeds={"smoke": 1, "laptop": 2, "paper": 1},
         time="not measured, for want of ImageNet; on shapes about 30 minutes of two cores, extrapolated",
