@@ -22,8 +22,7 @@ mutants: $(VENV)/.installed-dev
 	$(VENV)/bin/python tests/mutants.py $(ARGS)
 
 bench: $(VENV)/.installed-dev
-	$(VENV)/bin/python benchmarks/step_cost.py
-	$(VENV)/bin/python benchmarks/peers.py
+	$(VENV)/bin/saligraft bench $(ARGS)
 
 # The core (no extra installed) on the oldest torch that pyproject.toml allows.
 test-oldest: $(OLDEST)/.installed

@@ -278,12 +278,12 @@ MUTANTS = [
         "generator=generator) > probability[:, None, None]",
         "tests/test_draws.py",
     ),
-    Mutant("box-not-centred", "draws.py", "start = centre - size // 2", "start = centre - size", "tests/test_draws.py"),
+    Mutant("box-not-centred", "draws.py", "(centre - half).clamp", "(centre - 2 * half).clamp", "tests/test_draws.py"),
     Mutant(
         "box-not-clipped",
         "draws.py",
-        "start.clamp(min=0), torch.minimum(start + size, limit)",
-        "start.clamp(min=0), start + size",
+        "torch.minimum(centre + half, limit)",
+        "centre + half",
         "tests/test_draws.py",
     ),
     Mutant(
@@ -738,8 +738,8 @@ MUTANTS = [
     Mutant(
         "pickle-may-import",
         "data/restricted_unpickler.py",
-        "        if stand_in is None:\n",
-        "        if stand_in is None:\n            return super().find_class(module_name, global_name)\n",
+        "        if substitute is None:\n",
+        "        if substitute is None:\n            return super().find_class(module_name, global_name)\n",
         "tests/data/test_restricted_unpickler.py",
     ),
     Mutant(

@@ -1,5 +1,6 @@
 """Draws: seeded, of the right distribution, independent of batch and device."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -75,9 +76,27 @@ def test_box_centres_are_uniform_over_the_pixels(generator: torch.Generator) -> 
     height, width = 20, 32
     top, left, bottom, right = draws.boxes(torch.full((4000,), 0.25), height, width, generator=generator).unbind(dim=1)
     for seen, side in ((bottom - top, height), (right - left, width)):
-        size = side // 2
-        shown = [len([y for y in range(c - size // 2, c - size // 2 + size) if 0 <= y < side]) for c in range(side)]
+        half = side // 4
+        shown = [len([y for y in range(c - half, c + half) if 0 <= y < side]) for c in range(side)]
         assert float(seen.float().mean()) == pytest.approx(sum(shown) / side, abs=0.2)
+
+
+def test_mean_area_of_boxes_is_the_authors() -> None:
+    """0.299 of a 32 px image, by the rule of CutMix's `rand_bbox` over all centres and a fine grid of areas.
+
+    Boxes whose odd sides keep their last pixel cover 0.311.
+    """
+    side, expected = 32, []
+    for ratio in (np.arange(2000) + 0.5) / 2000:
+        cut = int(side * np.sqrt(ratio))
+        centre = np.arange(side)
+        length = np.clip(centre + cut // 2, 0, side) - np.clip(centre - cut // 2, 0, side)
+        expected.append((length.mean() / side) ** 2)
+    assert np.mean(expected) == pytest.approx(0.299, abs=0.0005)
+    ratio = (torch.arange(40_000) + 0.5) / 40_000
+    top, left, bottom, right = draws.boxes(ratio, side, side, generator=seeded()).unbind(dim=1)
+    area = ((bottom - top) * (right - left)).double().mean() / side**2
+    assert float(area) == pytest.approx(np.mean(expected), abs=0.004)
 
 
 def test_same_seed_same_draws_and_global_stream_without_generator() -> None:

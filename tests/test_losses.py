@@ -6,7 +6,13 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saligraft import CutMix, MixedBatch, mixed_binary_cross_entropy, mixed_cross_entropy
+from saligraft import (
+    CutMix,
+    MixedBatch,
+    mixed_binary_cross_entropy,
+    mixed_cross_entropy,
+    mixed_softmax_binary_cross_entropy,
+)
 
 K = 5
 reductions = st.sampled_from(["mean", "sum", "none"])
@@ -65,6 +71,7 @@ def test_gradient_equals_that_of_dense_rows() -> None:
 def test_half_precision_logits_give_a_float32_loss(dtype: torch.dtype) -> None:
     logits, mixed = mixed_indices(2)
     assert mixed_cross_entropy(logits.to(dtype), mixed).dtype == torch.float32
+    assert mixed_softmax_binary_cross_entropy(logits.to(dtype), mixed).dtype == torch.float32
     multi_hot = as_rows(mixed)
     assert mixed_binary_cross_entropy(logits.to(dtype), multi_hot).dtype == torch.float32
 
@@ -81,6 +88,41 @@ def test_binary_equals_torch(seed: int, reduction: str) -> None:
     torch.testing.assert_close(
         loss, F.binary_cross_entropy_with_logits(logits, target, pos_weight=positive, reduction=reduction)
     )
+
+
+@given(seed=st.integers(0, 999), reduction=reductions, scale=st.sampled_from([0.1, 1.0, 3.0]))
+def test_softmax_bce_and_its_gradient_equal_torch_on_the_softmax(seed: int, reduction: str, scale: float) -> None:
+    """The authors call torch's loss of probabilities, here in float64; it clips gradients from p = 1e-12 down."""
+    logits, mixed = mixed_indices(seed)
+    for batch in (mixed, as_rows(mixed)):
+        ours, reference = (scale * logits).requires_grad_(), (scale * logits.double()).requires_grad_()
+        loss = mixed_softmax_binary_cross_entropy(ours, batch, reduction=reduction)
+        expected = F.binary_cross_entropy(reference.softmax(1), mixed.targets(K).double(), reduction=reduction)
+        torch.testing.assert_close(loss.double(), expected, atol=1e-5, rtol=1e-5)
+        loss.sum().backward()
+        expected.sum().backward()
+        torch.testing.assert_close(ours.grad.double(), reference.grad, atol=1e-5, rtol=1e-4)
+
+
+def test_softmax_bce_stays_exact_where_the_softmax_saturates() -> None:
+    """The complement of a p that rounds to 1: log(1 − p) = −40 here, where 1 − p is 0 in float32."""
+    logits = torch.tensor([[40.0, 0.0], [2000.0, 0.0]], requires_grad=True)
+    mixed = MixedBatch.unmixed(torch.zeros(2, 1, 2, 2), torch.tensor([1, 1]))
+    loss = mixed_softmax_binary_cross_entropy(logits, mixed, reduction="none")
+    torch.testing.assert_close(loss, torch.tensor([[40.0, 40.0], [2000.0, 2000.0]]))
+    loss.mean().backward()
+    torch.testing.assert_close(logits.grad, torch.tensor([[0.5, -0.5], [0.5, -0.5]]))
+
+
+def test_gradient_of_softmax_bce_is_one_to_two_kths_of_cross_entropys() -> None:
+    """On the true class, for one-hot labels, from uniform answers to nearly certain ones."""
+    for sure in (0.0, 2.0, 9.0):
+        slopes = []
+        for loss in (mixed_softmax_binary_cross_entropy, mixed_cross_entropy):
+            logits = torch.tensor([[sure, *(0.0,) * 9]], requires_grad=True)
+            loss(logits, MixedBatch.unmixed(torch.zeros(1, 1, 2, 2), torch.tensor([0]))).backward()
+            slopes.append(float(logits.grad[0, 0]))
+        assert 1 / 10 <= slopes[0] / slopes[1] <= 2 / 10
 
 
 def test_class_weights_of_another_dtype() -> None:
@@ -111,6 +153,10 @@ def test_refuses_bad_input() -> None:
         mixed_cross_entropy(logits, mixed, class_weight=torch.ones(4))
     with pytest.raises(ValueError, match="for multi-hot rows use mixed_binary_cross_entropy"):
         mixed_cross_entropy(logits, as_rows(mixed)._replace(source_labels=torch.ones(6, K)))
+    with pytest.raises(ValueError, match="for multi-hot rows use mixed_binary_cross_entropy"):
+        mixed_softmax_binary_cross_entropy(logits, as_rows(mixed)._replace(source_labels=torch.ones(6, K)))
+    with pytest.raises(ValueError, match="logits must have at least 2 classes, got 1"):
+        mixed_softmax_binary_cross_entropy(torch.zeros(6, 1), MixedBatch.unmixed(mixed.images, torch.zeros(6).long()))
     with pytest.raises(ValueError, match=r"labels must be multi-hot rows \(B, K\), got \(6\)"):
         mixed_binary_cross_entropy(logits, mixed)
     with pytest.raises(ValueError, match=r"labels must lie in \[0, 1\]"):

@@ -4,7 +4,7 @@ from saligraft.batch import MixedBatch
 from saligraft.checks import set_validation
 from saligraft.grafting import graft
 from saligraft.labels import calibrated_weight, importance
-from saligraft.losses import mixed_binary_cross_entropy, mixed_cross_entropy
+from saligraft.losses import mixed_binary_cross_entropy, mixed_cross_entropy, mixed_softmax_binary_cross_entropy
 from saligraft.masks import matched_temperature, salient_regions, top_k_regions
 from saligraft.methods import (
     AttentiveCutMix,
@@ -57,6 +57,7 @@ __all__ = [
     "graft_salient_regions",
     "mixed_cross_entropy",
     "mixed_binary_cross_entropy",
+    "mixed_softmax_binary_cross_entropy",
     "MixedBatch",
     "Mixup",
     "mixup",

@@ -128,6 +128,9 @@ def cells(batch: int, grid: int, probability: Tensor, *, generator: torch.Genera
 def boxes(ratio: Tensor, height: int, width: int, *, generator: torch.Generator | None = None) -> Tensor:
     """Draw boxes with a uniform centre, clipped at the border, as in CutMix (Yun et al. 2019).
 
+    As in the authors' code, a box reaches half a side, rounded down, to each side of its centre, so an odd side loses
+    one pixel.
+
     Args:
         ratio: (B,), the box's share of the image's area before clipping.
         height: H of the image.
@@ -138,11 +141,10 @@ def boxes(ratio: Tensor, height: int, width: int, *, generator: torch.Generator 
         (B, 4) as top, left, bottom, right (end exclusive).
     """
     side = ratio.sqrt()
-    size = torch.stack((side * height, side * width), dim=1).long()
+    half = torch.stack((side * height, side * width), dim=1).long() // 2
     limit = torch.tensor([height, width])
     centre = (torch.rand(len(ratio), 2, generator=generator) * limit).long()
-    start = centre - size // 2
-    return torch.cat((start.clamp(min=0), torch.minimum(start + size, limit)), dim=1)
+    return torch.cat(((centre - half).clamp(min=0), torch.minimum(centre + half, limit)), dim=1)
 
 
 def to_device(draw: Tensor, device: torch.device) -> Tensor:

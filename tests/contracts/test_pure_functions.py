@@ -119,6 +119,10 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]] = 
         lambda z, *m: sg.mixed_binary_cross_entropy(z, sg.MixedBatch(*m)),
         lambda _: (LOGITS, *mixed(ROWS, torch.device("cpu"))),
     ),
+    "mixed_softmax_binary_cross_entropy": (
+        lambda z, *m: sg.mixed_softmax_binary_cross_entropy(z, sg.MixedBatch(*m)),
+        lambda _: (LOGITS, *mixed(LABELS, torch.device("cpu"))),
+    ),
     "targets": (lambda *m: targets(sg.MixedBatch(*m)), lambda _: mixed(LABELS, torch.device("cpu"))),
 }
 # Solves on the CPU; loops over groups of samples with torchvision's operations.

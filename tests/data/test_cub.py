@@ -1,5 +1,6 @@
 """CUB-200-2011 on files of the official form: split, boxes, names, and every inconsistency."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,18 @@ def test_split_names_and_boxes_are_the_official_ones_clipped(root: Path) -> None
     assert train.boxes.tolist() == [[0, 0, 40, 20], [30, 0, 40, 20]]
     assert test.boxes.tolist() == [[2, 3, 13, 8]]
     assert test.files[0].endswith("/a.jpg")
+
+
+def test_views_show_most_of_the_bird_as_in_the_protocol_of_localisation(root: Path) -> None:
+    """7/8 of each side in training, all of it in tests; recipes of before, which name a scale, keep their views."""
+    train, test = load("cub", root=root, size=14), load("cub", root=root, split="test", size=14)
+    boxes = [train.sample(0, random.Random(seed))[1] for seed in range(20)]
+    assert {box[2] for box in boxes} <= {17, 18}
+    assert {box[3] for box in boxes} <= {34, 35, 36}
+    assert test.sample(0, None)[1] == (0, 0, 20, 40, 20, 40)
+    before = load("cub", root=root, size=14, scale=(0.08, 1.0))
+    assert len({before.sample(0, random.Random(seed))[1][2:4] for seed in range(20)}) > 10
+    assert load("cub", root=root, split="test", size=14, scale=(0.08, 1.0)).sample(0, None)[1][:4] != (0, 0, 20, 40)
 
 
 def test_grey_images_have_three_channels(root: Path) -> None:

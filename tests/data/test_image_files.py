@@ -93,6 +93,28 @@ def test_test_views_are_torchvisions_resize_and_centre_crop(tmp_path: Path, heig
     assert abs(left + columns / 2 - width / 2) <= 1 + width / side / 2
 
 
+def test_without_a_scale_views_are_cut_out_of_a_square(tmp_path: Path) -> None:
+    """torchvision's Resize((256, 256)) and crops; in tests Resize((224, 224)), as clovaai/wsolevaluation does."""
+    data = make_files(tmp_path, [(300, 180)], (28, 28), scale=None)
+    resized = v2.Resize((32, 32), antialias=True)(as_tensor(picture(300, 180)))
+    corners = set()
+    for seed in range(300):
+        view, (top, left, rows, columns, *stored) = data.sample(0, random.Random(seed))
+        assert stored == [300, 180]
+        draws = random.Random(seed)
+        corner = draws.randint(0, 4), draws.randint(0, 4)
+        corners.add(corner)
+        assert torch.equal(view, VF.crop(resized, *corner, 28, 28))
+        assert top == pytest.approx(corner[0] * 300 / 32, abs=1)
+        assert left == pytest.approx(corner[1] * 180 / 32, abs=1)
+        assert rows == pytest.approx(300 * 28 / 32, abs=1)
+        assert columns == pytest.approx(180 * 28 / 32, abs=1)
+    assert len(corners) == 25  # every place
+    view, box = data.sample(0, None)
+    assert torch.equal(view, v2.Resize((28, 28), antialias=True)(as_tensor(picture(300, 180))))
+    assert box == (0, 0, 300, 180, 300, 180)
+
+
 sides = st.integers(1, 400)
 
 

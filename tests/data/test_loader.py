@@ -40,6 +40,23 @@ def test_training_ranks_step_together_on_full_batches_of_different_samples(
     assert batches == {max(1, count // joint)}
 
 
+@given(count=counts, batch_size=sizes, world_size=ranks)
+@settings(max_examples=100, deadline=None)
+def test_the_last_partial_batch_can_be_kept_after_the_same_full_ones(
+    count: int, batch_size: int, world_size: int
+) -> None:
+    count = max(count, world_size)
+    options = {"count": count, "batch_size": batch_size, "train": True, "world_size": world_size}
+    kept = [Order(rank=rank, keep_last=True, **options) for rank in range(world_size)]
+    shares = [order.epoch(2) for order in kept]
+    seen = torch.cat(shares)
+    assert len(seen.unique()) == len(seen) == count // world_size * world_size  # ranks stay in step
+    assert {order.batches for order in kept} == {-(-(count // world_size) // batch_size)}
+    for rank, share in enumerate(shares):
+        dropped = Order(rank=rank, **options).epoch(2)
+        assert torch.equal(share[: len(dropped)], dropped)
+
+
 @given(count=st.integers(0, 60), batch_size=sizes, world_size=ranks)
 @settings(max_examples=100, deadline=None)
 def test_testing_meets_every_sample_once_in_order(count: int, batch_size: int, world_size: int) -> None:

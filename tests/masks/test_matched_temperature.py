@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import saligraft as sg
-from saligraft.masks import matched_temperature
+from saligraft.masks import expected_cells, matched_temperature
 
 
 def maps(count: int = 400) -> torch.Tensor:
@@ -22,6 +22,19 @@ def test_grafts_take_k_cells_on_average(k: int) -> None:
         for seed in range(40)
     ]
     assert float(torch.stack(cells).mean()) == pytest.approx(k, rel=0.05)
+
+
+def test_expected_cells_are_those_that_real_draws_graft() -> None:
+    saliency = maps()
+    method = sg.SaliencyGrafting(temperature=0.1, grids=(8,), per="sample")
+    images, labels = torch.zeros(400, 1, 8, 8), torch.zeros(400, dtype=torch.long)
+    cells = [
+        method(images, labels, saliency, generator=torch.Generator().manual_seed(seed)).mask.sum() / 400
+        for seed in range(40)
+    ]
+    assert expected_cells(saliency, 0.1) == pytest.approx(float(torch.stack(cells).mean()), rel=0.03)
+    assert expected_cells(saliency, matched_temperature(saliency, 6)) == pytest.approx(6, abs=0.02)
+    assert expected_cells(saliency, 0.1, threshold=0.0, sampling=1.0) == 64
 
 
 def test_more_cells_need_a_higher_temperature() -> None:

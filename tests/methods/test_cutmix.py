@@ -40,7 +40,7 @@ def test_mean_area_is_that_of_clipped_boxes(generator: torch.Generator) -> None:
     side, expected = 32, []
     for step in range(400):
         length = int(side * ((step + 0.5) / 400) ** 0.5)
-        shown = [min(c - length // 2 + length, side) - max(c - length // 2, 0) for c in range(side)]
+        shown = [min(c + length // 2, side) - max(c - length // 2, 0) for c in range(side)]
         expected.append((sum(shown) / side / side) ** 2)
     images = torch.rand(4000, 1, side, side, generator=generator)
     mixed = sg.CutMix()(images, torch.zeros(4000, dtype=torch.long), generator=generator)

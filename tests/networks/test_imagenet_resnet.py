@@ -48,6 +48,23 @@ def test_names_and_shapes_of_the_weights_are_torchvisions(depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [18, 50])
+def test_residual_branches_start_at_zero_and_the_head_near_it_where_asked(depth: int) -> None:
+    """Goyal et al. 2017, §5.1; imagenet_fast of PuzzleMix."""
+    network = ImageNetResNet(depth, 50, zero_gamma=True, head_std=0.01).eval()
+    for stage in (network.layer1, network.layer2, network.layer3, network.layer4):
+        for block in stage:
+            last = block.bn3 if depth == 50 else block.bn2
+            assert not bool(last.weight.any())
+            assert bool(block.bn1.weight.eq(1).all())
+    assert float(network.fc.weight.detach().std()) == pytest.approx(0.01, rel=0.05)
+    assert float(network.fc.weight.detach().mean()) == pytest.approx(0, abs=0.001)
+    x = torch.rand(1, network.layer1[1].conv1.in_channels, 4, 4)
+    assert torch.equal(network.layer1[1](x), x)  # the branch adds nothing
+    with pytest.raises(ValueError, match=r"head_std must be a finite number >= 0, got -1\.0"):
+        ImageNetResNet(depth, 5, head_std=-1.0)
+
+
+@pytest.mark.parametrize("depth", [18, 50])
 def test_one_seed_gives_torchvisions_weights_and_logits(depth: int) -> None:
     networks = []
     for build in (ImageNetResNet, lambda depth, k: torchvision.models.get_model(f"resnet{depth}", num_classes=k)):

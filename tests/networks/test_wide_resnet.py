@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from tests.networks.steps import losses_in_channels_last
 from torch import nn
 
@@ -40,6 +41,63 @@ def test_wrn_28_10_has_the_size_the_paper_prints() -> None:
     assert round(sum(p.numel() for p in network.parameters()) / 1e6, 1) == 36.5
     convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
     assert len(convolutions) == 28  # the depth in the name counts convolutions: stem, 24 in blocks, 3 shortcuts
+
+
+def authors_block(block: WideBlock, x: torch.Tensor, stride: int) -> torch.Tensor:
+    """A block of Verma et al.'s wide_resnet.py in evaluation, by functions alone."""
+
+    def normed(norm: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias))
+
+    out = F.conv2d(normed(block.activation1[0], x), block.convolution1.weight, block.convolution1.bias, padding=1)
+    second = block.convolution2
+    out = F.conv2d(normed(block.activation2[0], out), second.weight, second.bias, stride=stride, padding=1)
+    projection = block.projection
+    return out + (x if projection is None else F.conv2d(x, projection.weight, projection.bias, stride=stride))
+
+
+def test_the_manifold_mixup_variant_has_the_size_of_its_authors_network() -> None:
+    """36.547 M for 100 classes: one bias per channel more, of the stem, 24 convolutions in blocks and 3 projections."""
+    with torch.device("meta"):
+        network, original = WideResNet(28, 10, 100, variant="manifold-mixup"), WideResNet(28, 10, 100)
+    count = sum(p.numel() for p in network.parameters())
+    assert round(count / 1e6, 3) == 36.547
+    biases = 16 + (4 * 2 + 1) * (160 + 320 + 640)
+    assert count - sum(p.numel() for p in original.parameters()) == biases
+
+
+def test_the_manifold_mixup_variant_computes_what_its_authors_network_does() -> None:
+    network = WideResNet(10, 2, 5, variant="manifold-mixup").eval()
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):  # statistics and weights that show
+            nn.init.uniform_(module.running_mean)
+            nn.init.uniform_(module.weight, 0.5, 2.0)
+            nn.init.uniform_(module.bias)
+    images = torch.randn(2, 3, 16, 16)
+    x = F.conv2d(images, network.stem.weight, network.stem.bias, padding=1)
+    for stage, stride in zip(network.stages, (1, 2, 2), strict=True):
+        for place, block in enumerate(stage):
+            x = authors_block(block, x, 1 if place else stride)
+    norm = network.final_activation[0]
+    x = F.relu(F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias)).mean(dim=(2, 3))
+    torch.testing.assert_close(network(images), F.linear(x, network.head.weight, network.head.bias))
+    assert norm.momentum == 0.9
+    assert {m.momentum for m in network.stages.modules() if isinstance(m, nn.BatchNorm2d)} == {0.1}
+
+
+def test_the_manifold_mixup_variant_keeps_torchs_default_initialisation() -> None:
+    """Uniform in ±1/√fan_in, for weights, biases and head alike; the original is He's normal without head bias."""
+    network = WideResNet(10, 2, 5, variant="manifold-mixup")
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            bound = module.weight[0].numel() ** -0.5
+            assert float(module.weight.detach().abs().max()) <= bound
+            assert 0 < float(module.bias.detach().abs().max()) <= bound
+
+
+def test_variants_are_named() -> None:
+    with pytest.raises(ValueError, match="variant must be one of 'original', 'manifold-mixup'; got 'kim'"):
+        WideResNet(10, 1, 5, variant="kim")
 
 
 @pytest.mark.parametrize("size", [(32, 32), (33, 47), (8, 64), (1, 1)])

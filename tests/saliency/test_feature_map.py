@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from saligraft import feature_saliency
+from saligraft import SaliencyCapture, feature_saliency, saliency_source, salient_regions
+from saligraft.config.method_section import ANY_DATA, MethodSection
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
@@ -17,6 +19,33 @@ def test_is_the_sum_of_absolute_channels(
     saliency = feature_saliency(features)
     assert saliency.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     np.testing.assert_allclose(saliency.numpy(), expected, rtol=1e-5)
+
+
+def test_the_mean_over_channels_everywhere_a_map_is_made(generator: torch.Generator) -> None:
+    """S / C by NumPy, of features, a capture, a named source and a recipe; the softmax of S / C is one reading of T."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)).eval()
+    images = torch.rand(4, 3, 10, 10, generator=generator)
+    features = model[:2](images).detach()
+    expected = np.abs(features.double().numpy()).mean(axis=1)
+    section = MethodSection(
+        name="saliency-grafting", options={"normalize": "none"}, saliency={"options": {"channels": "mean"}}
+    ).saliency
+    maps = (
+        feature_saliency(features, channels="mean"),
+        SaliencyCapture(model, channels="mean")(images)[1],
+        saliency_source("feature-map", model, channels="mean")(images),
+        section.build(model, ANY_DATA)(images),
+    )
+    for saliency in maps:
+        np.testing.assert_allclose(saliency.numpy(), expected, rtol=1e-5)
+    summed, averaged = feature_saliency(features), maps[0]
+    shares = np.exp(expected / 0.02).reshape(4, -1)
+    salient = shares / shares.sum(axis=1, keepdims=True) > 1 / 64
+    assert np.array_equal(salient_regions(averaged, 0.02, normalize="none").flatten(1).numpy(), salient)
+    assert not torch.equal(*(salient_regions(maps, 0.02, normalize="none") for maps in (summed, averaged)))
+    assert torch.equal(*(salient_regions(maps, 0.2) for maps in (summed, averaged)))
+    with pytest.raises(ValueError, match="channels must be one of 'sum', 'mean'; got 'max'"):
+        feature_saliency(features, channels="max")
 
 
 def test_is_detached() -> None:

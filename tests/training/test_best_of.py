@@ -1,12 +1,14 @@
 """The better of several values, and the word that it was picked on test error."""
 
+import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from saligraft.training import SilentReporter, dump_recipe, load_recipe, make_recipe, train_best_of
+from saligraft.training import Recipe, SilentReporter, dump_recipe, load_recipe, make_recipe, train_best_of
 from saligraft.training.best_of import parse_values
 
 
@@ -20,17 +22,41 @@ def recipe_file(tiny_table: dict[str, Any], tmp_path: Path) -> Path:
 def test_the_run_with_the_least_error_is_best(recipe_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     found = train_best_of(recipe_file, "optimizer.lr=0.05,0.000001", out, reporter=SilentReporter())
-    errors = {value: summary["top1_error"]["best"] for value, summary in found.summaries.items()}
+    errors = {value: summary["top1_error"]["best"] for value, (summary,) in found.summaries.items()}
     assert errors.keys() == {"0.05", "0.000001"}
     assert errors[found.best] == min(errors.values())
-    for value, folder in found.folders.items():
+    for value, (folder,) in found.folders.items():
         assert load_recipe(folder / "recipe.toml").optimizer.lr == float(value)
-        assert json.loads((folder / "result.json").read_text()) == found.summaries[value]
+        assert json.loads((folder / "result.json").read_text()) == found.summaries[value][0]
     written = json.loads((out / "best.json").read_text())
     assert written["best"] == found.best
     assert written["picked_on"].startswith("test error")
     again = train_best_of(recipe_file, "optimizer.lr=0.05,0.000001", out, reporter=SilentReporter(), resume=True)
     assert again.summaries == found.summaries
+
+
+def test_one_value_is_best_over_all_seeds(recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """0.1 wins by its mean, although 0.2 has the run with the lowest error: picked per seed, both would win once."""
+    errors = {(0.1, 4): 20.0, (0.1, 7): 30.0, (0.2, 4): 40.0, (0.2, 7): 15.0}
+    trained = []
+
+    def train(recipe: Recipe, folder: Path, **options: Any) -> SimpleNamespace:
+        trained.append((recipe.optimizer.lr, recipe.seed, folder.name, options))
+        error = errors[recipe.optimizer.lr, recipe.seed]
+        return SimpleNamespace(summary={"top1_error": {"best": error}, "seed": recipe.seed})
+
+    monkeypatch.setattr("saligraft.training.best_of.train", train)
+    found = train_best_of(recipe_file, "optimizer.lr=0.2,0.1", tmp_path, seeds=(4, 7), resume=True)
+    assert found.best == "0.1"
+    assert found.errors == {"0.2": 27.5, "0.1": 25.0}
+    assert trained == [
+        (lr, seed, f"lr-{lr}-seed{seed}", {"resume": True}) for lr, seed in itertools.product((0.2, 0.1), (4, 7))
+    ]
+    written = json.loads((tmp_path / "best.json").read_text())
+    assert (written["best"], written["runs"]["0.2"]["mean_top1_error"]) == ("0.1", 27.5)
+    assert [run["folder"] for run in written["runs"]["0.1"]["seeds"]] == ["lr-0.1-seed4", "lr-0.1-seed7"]
+    with pytest.raises(ValueError, match="seeds must differ, got 1, 1"):
+        train_best_of(recipe_file, "optimizer.lr=0.2,0.1", tmp_path, seeds=(1, 1))
 
 
 def test_a_mistake_in_the_last_value_shows_before_the_first_is_trained(recipe_file: Path, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from PIL import Image
 
 from saligraft.config.method_section import METHOD_NAMES, MethodSection
 from saligraft.data import Batch, InMemoryLoader
@@ -589,6 +591,37 @@ def test_averaged_weights_are_tested_and_returned(tiny_table: dict[str, Any]) ->
     assert (scores.test_loss, scores.top1_error) == (result.metrics[-1].test_loss, result.metrics[-1].top1_error)
 
 
+def test_a_kept_last_batch_is_trained_on_and_counted(tiny_table: dict[str, Any]) -> None:
+    """20 images in batches of 8: the third batch of 4 takes part, in the steps, the loss and the images per second."""
+    data = {**tiny_table["data"], "options": {"size": 16, "per_class": 2}}
+    table = {**tiny_table, "data": data, "training": {"epochs": 1, "batch_size": 8}}
+    sizes: dict[bool, list[int]] = {}
+    for keep_last in (False, True):
+        trainer = trainer_of(make_recipe({**table, "data": {**data, "keep_last": keep_last}}))
+        sizes[keep_last] = [len(batch.labels) for batch in trainer.timeline.stage(0).loader]
+        trainer.run_epoch()
+        assert trainer.step.steps_taken == len(sizes[keep_last])
+        (timing,) = trainer.timing
+        assert timing.images_per_second * timing.seconds == pytest.approx(sum(sizes[keep_last]))
+    assert sizes == {False: [8, 8], True: [8, 8, 4]}
+
+
+def test_a_kept_last_batch_is_refused_with_accumulation(tiny_table: dict[str, Any]) -> None:
+    table = {**tiny_table, "data": {**tiny_table["data"], "keep_last": True}}
+    with pytest.raises(ValueError, match=r"data\.keep_last must be false where training\.accumulate is above 1, got 2"):
+        make_recipe({**table, "training": {"epochs": 1, "batch_size": 8, "accumulate": 2}})
+
+
+def test_the_loss_of_the_recipe_is_trained(tiny_table: dict[str, Any]) -> None:
+    """Binary cross-entropy of the softmax, averaged over classes, of the first plain batch, by torch's own."""
+    trainer = trainer_of(make_recipe({**tiny_table, "training": {**tiny_table["training"], "loss": "softmax-bce"}}))
+    batch = next(iter(trainer.timeline.stage(0).loader))
+    out = trainer.step(batch.images, batch.labels)
+    rows = F.one_hot(batch.labels, out.logits.shape[1]).float()
+    torch.testing.assert_close(out.loss, F.binary_cross_entropy(out.logits.softmax(dim=1), rows))
+    assert len(quiet_train(trainer.recipe).metrics) == trainer.recipe.training.epochs
+
+
 def test_label_smoothing_copies_and_warm_up_reach_the_step(tiny_table: dict[str, Any]) -> None:
     recipe = with_method(tiny_table, "saliency-grafting", copies=3, label_smoothing=0.2, warmup_epochs=1)
     step = trainer_of(recipe).step
@@ -596,3 +629,34 @@ def test_label_smoothing_copies_and_warm_up_reach_the_step(tiny_table: dict[str,
     assert (step.copies, step.warmup_steps) == (3, 2)
     assert step.criterion.func is mixed_cross_entropy
     assert step.criterion.keywords == {"label_smoothing": 0.2}
+
+
+def test_passes_and_loss_weights_reach_the_step(tiny_table: dict[str, Any]) -> None:
+    remembering = trainer_of(with_method(tiny_table, "saliency-grafting", passes="remembered")).step
+    assert isinstance(remembering, GraftingStep)
+    assert (remembering.passes, remembering.memory.samples) == ("remembered", 40)
+    mixed = trainer_of(with_method(tiny_table, "saliency-grafting", originals=False)).step
+    assert (mixed.passes, mixed.source.mode, mixed.loss_weights) == ("mixed", "current", (1.0,))
+    both = trainer_of(with_method(tiny_table, "cutmix", originals=True, copies=2, loss_combination="sum")).step
+    assert isinstance(both, GraftingStep)
+    assert (both.passes, both.copies, both.loss_weights) == ("both", 2, (1.0, 1.0, 1.0))
+
+
+def test_maps_of_image_files_are_remembered_whatever_the_number_of_workers(
+    tiny_table: dict[str, Any], tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(8):
+            pixels = torch.randint(256, (20 + number, 30, 3), dtype=torch.uint8)
+            Image.fromarray(pixels.numpy()).save(tmp_path / name / f"{number}.png")
+    tables = []
+    for workers in (0, 2):
+        data = {"name": f"folder:{tmp_path}", "options": {"size": 16}, "workers": workers}
+        trainer = trainer_of(
+            with_method({**tiny_table, "data": data}, "saliency-grafting", passes="remembered", batch_size=4)
+        )
+        trainer.fit()
+        tables.append(trainer.step.memory.state_dict())
+    assert tables[0]["known"].all()
+    assert torch.equal(tables[0]["maps"], tables[1]["maps"])

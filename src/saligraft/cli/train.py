@@ -56,6 +56,10 @@ BestOfOption = Annotated[
         "--best-of", metavar="SECTION.KEY=VALUE,VALUE", help="Train with each value; report the best by test error."
     ),
 ]
+SeedsOption = Annotated[
+    str | None,
+    typer.Option("--seeds", metavar="N,N", help="Seeds of --best-of; the best value has the lowest mean error."),
+]
 PlanOption = Annotated[
     bool, typer.Option("--plan", help="Measure a few steps and estimate the cost of the run; write nothing.")
 ]
@@ -73,6 +77,7 @@ def train(
     overwrite: OverwriteOption = False,
     resume: ResumeOption = False,
     best_of: BestOfOption = None,
+    seeds: SeedsOption = None,
     plan: PlanOption = False,
     download: DownloadOption = False,
 ) -> None:
@@ -100,7 +105,8 @@ def train(
 
     [bold]saligraft train runs/short --resume[/bold]   resume a run that was stopped or killed
 
-    [bold]saligraft train cifar100-wrn-28-10 --best-of optimizer.weight_decay=0.0005,0.0001[/bold]   as the paper does
+    [bold]saligraft train cifar100-wrn-28-10 --best-of optimizer.weight_decay=0.0005,0.0001 --seeds 0,1,2[/bold]
+    the better of two values over three runs each, as the paper does
 
     [bold]saligraft train cifar100-wrn-28-10 --plan[/bold]   estimate speed, memory and total time
 
@@ -116,22 +122,35 @@ def train(
     if plan:
         _print_plan(chosen)
         return
-    folder = folder or Path("runs") / "-".join(filter(None, (Path(recipe).stem, method, f"seed{chosen.seed}")))
+    each = [chosen.seed] if seeds is None else _parse_seeds(seeds, best_of, seed)
+    numbers = f"seed{'s' * (len(each) > 1)}{'-'.join(map(str, each))}"
+    folder = folder or Path("runs") / "-".join(filter(None, (Path(recipe).stem, method, numbers)))
     options: dict[str, Any] = {"overwrite": overwrite, "resume": resume}
     if best_of is not None:
-        options |= {"settings": settings or (), "seed": seed, "method": method, "after_run": write_run_page}
+        options |= {"settings": settings or (), "seeds": each, "method": method, "after_run": write_run_page}
         again = [word for word in sys.argv[1:] if word not in ("--resume", "--overwrite")]
         outcome = _until_stopped(partial(training.train_best_of, source, best_of, folder, **options), again)
         if outcome is not None:
-            _print_results(outcome.summaries)
-            print(f"best {outcome.setting}: {outcome.best}, selected by test error, so the number is optimistic")
-            print(f"run folder: {outcome.folders[outcome.best]}")
+            runs = [(value, summary) for value, summaries in outcome.summaries.items() for summary in summaries]
+            _print_results({f"{value}, seed {summary['seed']}": summary for value, summary in runs})
+            best = f"{outcome.best} ({outcome.errors[outcome.best]:.2f} % top-1 error, mean of {len(each)} seed(s))"
+            print(f"best {outcome.setting}: {best}, selected by test error, so the number is optimistic")
+            print("\n".join(f"run folder: {path}" for path in outcome.folders[outcome.best]))
         return
     result = _until_stopped(partial(training.train, chosen, folder, **options), ["train", str(folder)])
     if result is not None:
         write_run_page(result)
         _print_results({"": result.summary})
         print(f"run folder: {folder}\nreport:     {folder / 'report.html'}")
+
+
+def _parse_seeds(text: str, best_of: str | None, seed: int | None) -> list[int]:
+    if best_of is None or seed is not None:
+        raise ValueError(f"--seeds needs --best-of, and replaces --seed; got {text!r}")
+    numbers = text.split(",")
+    if not all(number.strip().isdecimal() for number in numbers):
+        raise ValueError(f"--seeds must be numbers such as 0,1,2, got {text!r}")
+    return [int(number) for number in numbers]
 
 
 def _until_stopped(call: Callable[[], Outcome], arguments: list[str]) -> Outcome | None:

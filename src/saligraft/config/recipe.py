@@ -154,6 +154,11 @@ class Recipe(RecipeSection):
             raise ValueError(
                 f"training.warmup_epochs must be <= training.epochs ({training.epochs}), got {training.warmup_epochs}"
             )
+        if self.data.keep_last and training.accumulate > 1:
+            raise ValueError(
+                f"data.keep_last must be false where training.accumulate is above 1, got {training.accumulate}: a part "
+                "of another size would weigh as much as the others"
+            )
         hooked = [name for name in self.method.parts if name in methods_of(FeatureMixer)]
         if training.compile and hooked:
             raise ValueError(

@@ -67,6 +67,8 @@ class DataSection(RecipeSection):
     """Flip training images at random."""
     workers: Annotated[int, Field(ge=0, le=256)] = 0
     """Loader processes per training process, for data that are not held in memory; 0: none."""
+    keep_last: bool = False
+    """Also train on the last, smaller batch of an epoch, as CutMix's and PuzzleMix's authors do."""
     per_class_subset: Count | None = None
     """Training images per class, drawn by subset_seed; larger subsets contain smaller ones. All, if left out."""
     test_subset: Count | None = None

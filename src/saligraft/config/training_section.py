@@ -44,6 +44,8 @@ class TrainingSection(RecipeSection):
     """Weights of the loss of the originals, if they are trained on, and of each copy; by default all 1."""
     loss_combination: Literal["mean", "sum"] | None = None
     """Whether these weighted losses are averaged, the default, or summed as by the authors of Puzzle Mix."""
+    loss: Literal["cross-entropy", "softmax-bce"] = "cross-entropy"
+    """Cross-entropy, or binary cross-entropy of the softmax averaged over classes, as Verma and Kim et al. train."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of each label spread evenly over all classes."""
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -74,6 +76,8 @@ class TrainingSection(RecipeSection):
             raise ValueError(f"phases must have from_epoch 0 first and then ascending, got {starts}")
         if starts and starts[-1] >= self.epochs:
             raise ValueError(f"phases must begin before the last epoch ({self.epochs}), got from_epoch {starts[-1]}")
+        if self.loss == "softmax-bce" and self.label_smoothing:
+            raise ValueError(f"label_smoothing must be 0 for loss 'softmax-bce', got {self.label_smoothing}")
         for batch_size in self.batch_sizes:
             if batch_size % self.accumulate:
                 raise ValueError(f"batch_size must be a multiple of accumulate ({self.accumulate}), got {batch_size}")

@@ -126,7 +126,7 @@ def make_data_loader(
         pad: Padding of random crops of images in memory; other data sets define their own crops.
         flip: Whether to flip half of the training images.
         workers: Worker processes; images in memory need none.
-        placement: device, rank, world_size of `Loader`.
+        placement: device, rank, world_size and keep_last of `Loader`.
 
     Example:
         >>> loader = make_data_loader(load("shapes", per_class=2), batch_size=4, train=True)

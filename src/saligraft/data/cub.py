@@ -30,7 +30,7 @@ def cub(
     split: str = "train",
     root: str | Path | None = None,
     size: int | Sequence[int] = 224,
-    scale: tuple[float, float] = (0.08, 1.0),
+    scale: tuple[float, float] | None = None,
 ) -> ImageFiles:
     """Birds of 200 species (CUB-200-2011, alias cub200), with boxes.
 
@@ -41,7 +41,9 @@ def cub(
         split: "train" or "test".
         root: The folder CUB_200_2011 or its parent.
         size: Side, or (height, width), of a view.
-        scale: Smallest and largest share of the area that a training view shows.
+        scale: By default images are resized to a square, of 256 px for views of 224, training views are cropped from it
+            at random, and test views show the entire image. Otherwise the smallest and largest share of the area that a
+            training view shows, as on ImageNet.
     """
     one_of("split", split, ("train", "test"))
     root = data_root("cub", root)

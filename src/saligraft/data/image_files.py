@@ -43,17 +43,21 @@ class ImageFiles(StreamedData):
     the view's aspect ratio are cropped first, which may shift the view by one pixel. Both are bilinear with
     antialiasing. Transparency is ignored.
 
+    With `scale` None, the aspect ratio is not kept, as in studies of localisation (Choe et al. 2020): training images
+    are resized until `test_crop` of each side is as long as the view's, and a view is cropped at random; test views
+    show the entire image.
+
     Args:
         size: Height and width of a view.
-        scale: Smallest and largest share of the area that a training view shows.
+        scale: Smallest and largest share of the area that a training view shows; None as above.
         ratio: Smallest and largest aspect ratio (width over height) of that part.
-        test_crop: Share of the side that a test view shows.
+        test_crop: Share of the side that a test view shows, or with `scale` None a training view.
         upright: Rotate photographs by their EXIF tag; off if boxes or a protocol refer to stored pixels.
         name, labels, classes, mean, std, boxes, folder, files: See `StreamedData`.
     """
 
     size: tuple[int, int]
-    scale: tuple[float, float] = (0.08, 1.0)
+    scale: tuple[float, float] | None = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     test_crop: float = 0.875
     upright: bool = True
@@ -62,8 +66,9 @@ class ImageFiles(StreamedData):
         super().__post_init__()
         if len(self.files) != len(self.labels):
             raise ValueError(f"files must be as many as labels ({len(self.labels)}), got {len(self.files)}")
-        if len(numbers("scale", self.scale)) != 2 or not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise ValueError(f"scale must be two ascending numbers in (0, 1], got {self.scale}")
+        scale = self.scale
+        if scale is not None and (len(numbers("scale", scale)) != 2 or not 0 < scale[0] <= scale[1] <= 1):
+            raise ValueError(f"scale must be two ascending numbers in (0, 1], got {scale}")
         if len(numbers("ratio", self.ratio)) != 2 or not 0 < self.ratio[0] <= self.ratio[1]:
             raise ValueError(f"ratio must be two ascending numbers > 0, got {self.ratio}")
         if not 0 < self.test_crop <= 1:
@@ -76,17 +81,26 @@ class ImageFiles(StreamedData):
     def sample(self, index: int, draws: random.Random | None) -> tuple[Tensor, Geometry]:
         """Read a view (3,H,W) uint8 and the part of the stored image that it shows; see `StreamedData.sample`."""
         with decoded(self.folder / self.files[index], self.upright) as image:
-            if draws is None:
+            if self.scale is None:
+                box = (0, 0, image.height, image.width)
+            elif draws is None:
                 box = _middle_box(image.height, image.width, self.size)
             else:
                 box = random_box(image.height, image.width, self.scale, self.ratio, draws)
             top, left, height, width = box
             stored = image.height, image.width
             part = _to_tensor(image.crop((left, top, left + width, top + height)))
-        if draws is not None:
+        if self.scale is None:
+            resized, inner = self.size, (0, 0, *self.size)
+            if draws is not None:
+                rows, columns = (round(side / self.test_crop) for side in self.size)
+                corner = draws.randint(0, rows - self.size[0]), draws.randint(0, columns - self.size[1])
+                resized, inner = (rows, columns), (*corner, *self.size)
+        elif draws is not None:
             return resize(part.contiguous(), self.size), (*box, *stored)
-        resized = covering_size(height, width, self.size, self.test_crop)
-        inner = _centre_box(*resized, *self.size)
+        else:
+            resized = covering_size(height, width, self.size, self.test_crop)
+            inner = _centre_box(*resized, *self.size)
         shown = _scaled_back(inner, resized, (height, width))
         view = resize(part, resized)[:, inner[0] :, inner[1] :][:, : self.size[0], : self.size[1]]
         return view.contiguous(), (top + shown[0], left + shown[1], *shown[2:], *stored)

@@ -46,8 +46,9 @@ class Batch(NamedTuple):
 class Order:
     """The samples that a rank sees in an epoch, and their order.
 
-    Training: shuffled each epoch; a last partial batch is dropped unless it is the only one. Ranks share one order, and
-    together see in each step the batch that a single rank of batch_size * world_size would see.
+    Training: shuffled each epoch; a last partial batch is dropped unless it is the only one or `keep_last` is set.
+    Ranks share one order, and together see in each step the batch that a single rank of batch_size * world_size would
+    see; in a last partial batch all have equally many, so up to world_size - 1 samples are left out.
     Testing: in order, every sample once over all ranks.
 
     Args:
@@ -57,6 +58,7 @@ class Order:
         seed: Decides the order, with the epoch.
         rank: Rank of this process.
         world_size: Number of processes.
+        keep_last: Whether training keeps the last partial batch.
     """
 
     count: int
@@ -65,6 +67,7 @@ class Order:
     seed: int = 0
     rank: int = 0
     world_size: int = 1
+    keep_last: bool = False
 
     def __post_init__(self) -> None:
         whole_number("batch_size", self.batch_size, least=1)
@@ -103,7 +106,7 @@ class Order:
         if not self.train:
             return len(range(self.rank, self.count, self.world_size))
         full = self.count // (self.batch_size * self.world_size)
-        return full * self.batch_size if full else self.count // self.world_size
+        return full * self.batch_size if full and not self.keep_last else self.count // self.world_size
 
 
 class Loader(ABC):
@@ -117,6 +120,7 @@ class Loader(ABC):
         device: Device of the batches.
         rank: Rank of this process.
         world_size: Number of processes.
+        keep_last: Whether training keeps the last partial batch.
     """
 
     def __init__(
@@ -129,9 +133,16 @@ class Loader(ABC):
         device: torch.device | str = "cpu",
         rank: int = 0,
         world_size: int = 1,
+        keep_last: bool = False,
     ) -> None:
         self.order = Order(
-            count=len(data), batch_size=batch_size, train=train, seed=seed, rank=rank, world_size=world_size
+            count=len(data),
+            batch_size=batch_size,
+            train=train,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
+            keep_last=keep_last,
         )
         self.batch_size, self.device, self.epoch = batch_size, torch.device(device), 0
         self._scale, self._shift = normalisation(data.mean, data.std, self.device)

@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
-from saligraft import training
 from saligraft.experiments.experiment import passes_of, training_seconds
 from saligraft.experiments.show import network_of_run
 from saligraft.masks import salient_regions
 from saligraft.saliency import resize_saliency, saliency_source
-from saligraft.training import evaluate_occluded, load_recipe
+from saligraft.training import evaluate_localization, evaluate_occluded, load_recipe
 from saligraft.training.run_folder import RECIPE
 from saligraft.training.setup import load_split
 
@@ -54,7 +53,6 @@ def localization(folder: Path) -> dict[str, float]:
     Args:
         folder: Of the run.
     """
-    evaluate_localization: Callable[[Path], Any] = training.evaluate_localization  # type: ignore[attr-defined]
     return {"accuracy": evaluate_localization(folder).accuracy}
 
 

@@ -1,13 +1,51 @@
-"""The temperature at which stochastic selection grafts as many cells as top-k does (§5.4, the fair ablation)."""
+"""How many cells stochastic selection grafts, and the temperature at which these are as many as top-k's (§5.4)."""
 
 from torch import Tensor
 
 from saligraft import checks
-from saligraft.maps import scale_maps
+from saligraft.maps import ScaledMaps, scale_maps
 from saligraft.masks.salient import Normalize, check_selection, select_salient
 
 # Beyond these the selection no longer changes for maps of unit l2 norm: one cell, or those above the plain mean.
 COLDEST, HOTTEST = 1e-4, 1e4
+
+
+def expected_cells(
+    saliency: Tensor,
+    temperature: float,
+    *,
+    sampling: float = 0.5,
+    threshold: float = 1.0,
+    normalize: Normalize = "l2",
+) -> float:
+    """E_i[ΣM_i] = sampling · mean |S''(T)| over a set of maps: the k that a temperature amounts to (§5.4).
+
+    Args:
+        saliency: (B, h, w), at the grid that is grafted.
+        temperature: T.
+        sampling: E[p_B], the expected share of salient cells that P selects.
+        threshold: As in `salient_regions`.
+        normalize: As in `salient_regions`.
+
+    Returns:
+        Cells per map.
+
+    Example:
+        >>> import torch
+        >>> expected_cells(torch.tensor([[[1.0, 9.0], [2.0, 1.0]]]), temperature=0.2)
+        0.5
+    """
+    checks.saliency(saliency)
+    check_selection(temperature, threshold, normalize)
+    checks.probability("sampling", sampling)
+    return _expected_cells(scale_maps(saliency), temperature, sampling, threshold, normalize)
+
+
+def _expected_cells(
+    maps: ScaledMaps, temperature: float, sampling: float, threshold: float, normalize: Normalize
+) -> float:
+    regions = select_salient(maps, temperature, threshold, normalize) & maps.usable
+    return sampling * float(regions.sum(dim=(1, 2)).float().mean())
 
 
 def matched_temperature(
@@ -43,8 +81,7 @@ def matched_temperature(
     maps = scale_maps(saliency)
 
     def expected(temperature: float) -> float:
-        regions = select_salient(maps, temperature, threshold, normalize) & maps.usable
-        return sampling * float(regions.sum(dim=(1, 2)).float().mean())
+        return _expected_cells(maps, temperature, sampling, threshold, normalize)
 
     low, high = COLDEST, HOTTEST
     fewest, most = expected(low), expected(high)

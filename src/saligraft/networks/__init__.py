@@ -23,7 +23,9 @@ Options = dict[str, Any]
 
 
 def _wide_resnet(name: str, parts: Sequence[str], num_classes: int, in_channels: int, options: Options) -> nn.Module:
-    """Wide ResNet (Zagoruyko & Komodakis 2016), depth 6n + 4: 10, 16, 28; options `dropout`, `drop_block`."""
+    """Wide ResNet (Zagoruyko & Komodakis 2016), depth 6n + 4: 10, 16, 28; options `dropout`, `drop_block`,
+    `variant`.
+    """
     return _own_network(WideResNet, name, parts, num_classes, in_channels, options)
 
 
@@ -63,13 +65,15 @@ def _imagenet_resnet(
     *,
     large_map: bool = False,
 ) -> nn.Module:
-    """ResNet (He et al. 2016) for 224 px, torchvision's: depth 10, 18, 34, 50, 101, 152."""
-    _check_options(name, options, ())
+    """ResNet (He et al. 2016) for 224 px, torchvision's: depth 10, 18, 34, 50, 101, 152; options `zero_gamma`,
+    `head_std`.
+    """
+    _check_options(name, options, ("zero_gamma", "head_std"))
     _import_library("torchvision", name)
     # Imported here: torchvision is slow to import, and other networks do not need it.
     from saligraft.networks.imagenet_resnet import ImageNetResNet
 
-    return ImageNetResNet(int(parts[0]), num_classes, in_channels, large_map=large_map)
+    return ImageNetResNet(int(parts[0]), num_classes, in_channels, large_map=large_map, **options)
 
 
 def _check_options(name: str, options: Options, valid: Sequence[str]) -> None:

@@ -40,9 +40,9 @@ class PooledNetwork(nn.Module):
         return self.forward_head(self.forward_features(images))
 
 
-def convolution(in_channels: int, out_channels: int, size: int, stride: int = 1) -> nn.Conv2d:
-    """A convolution without bias that changes the map's size only by its stride."""
-    return nn.Conv2d(in_channels, out_channels, size, stride=stride, padding=size // 2, bias=False)
+def convolution(in_channels: int, out_channels: int, size: int, stride: int = 1, *, bias: bool = False) -> nn.Conv2d:
+    """A convolution, by default without bias, that changes the map's size only by its stride."""
+    return nn.Conv2d(in_channels, out_channels, size, stride=stride, padding=size // 2, bias=bias)
 
 
 def residual_stages(

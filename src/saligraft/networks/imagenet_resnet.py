@@ -31,6 +31,8 @@ class ImageNetResNet(ResNet):  # type: ignore[misc]
         in_channels: C.
         large_map: doubles the last map to 14×14 by changing only the last stage's stride, not the parameters (paper,
             appendix A: localisation on CUB).
+        zero_gamma: start every residual branch at zero, by the weight of its last batch norm (Goyal et al. 2017).
+        head_std: standard deviation of the head's initial weights, such as 0.01; None keeps torchvision's.
 
     Example:
         >>> import torch
@@ -38,11 +40,24 @@ class ImageNetResNet(ResNet):  # type: ignore[misc]
         torch.Size([1, 512, 2, 2])
     """
 
-    def __init__(self, depth: int, num_classes: int, in_channels: int = 3, *, large_map: bool = False) -> None:
+    def __init__(
+        self,
+        depth: int,
+        num_classes: int,
+        in_channels: int = 3,
+        *,
+        large_map: bool = False,
+        zero_gamma: bool = False,
+        head_std: float | None = None,
+    ) -> None:
         checks.one_of("depth", depth, SHAPES)
         for name, value in (("num_classes", num_classes), ("in_channels", in_channels)):
             checks.whole_number(name, value, least=1)
-        super().__init__(*SHAPES[depth], num_classes=num_classes)
+        if head_std is not None:
+            checks.not_negative("head_std", head_std)
+        super().__init__(*SHAPES[depth], num_classes=num_classes, zero_init_residual=zero_gamma)
+        if head_std is not None:
+            nn.init.normal_(self.fc.weight, std=head_std)
         if in_channels != 3:
             self.conv1 = nn.Conv2d(in_channels, 64, 7, stride=2, padding=3, bias=False)
             nn.init.kaiming_normal_(self.conv1.weight, mode="fan_out", nonlinearity="relu")

@@ -13,14 +13,14 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from saligraft import checks
 from saligraft.hooks import exclusive_use, first_tensor, hooked, layer_name, refuse_compiled, unwrapped
-from saligraft.saliency.feature_map import sum_channels
+from saligraft.saliency.feature_map import Channels, sum_channels
 from saligraft.saliency.find_layer import Site, find_map
 from saligraft.saliency.token_maps import channels_first, image_shape
 
@@ -36,6 +36,7 @@ class SaliencyCapture(nn.Module):
     Args:
         model: a classifier, bare or wrapped by DDP or DataParallel.
         layer: dotted name or module of the layer to read; by default the last one that holds a map of the image.
+        channels: "sum", or "mean" to divide the map by the number of channels, as in `feature_saliency`.
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
@@ -45,13 +46,15 @@ class SaliencyCapture(nn.Module):
         (torch.Size([2, 5]), torch.Size([2, 8, 8]), '1')
     """
 
-    def __init__(self, model: nn.Module, layer: str | nn.Module | None = None) -> None:
+    def __init__(self, model: nn.Module, layer: str | nn.Module | None = None, channels: Channels = "sum") -> None:
         super().__init__()
+        checks.one_of("channels", channels, get_args(Channels))
         _keep_out_of_graphs()
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
         self.model = model
         self.layer_name = None if layer is None else layer_name(layer, unwrapped(model))
+        self.channels = channels
         self.site: Site | None = None
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,7 +74,9 @@ class SaliencyCapture(nn.Module):
             if self.site is None:
                 self.find(images)
             assert self.site is not None
-            recorder = _recorders.get(self) or _recorders.setdefault(self, _record(self.site))
+            recorder = _recorders.get(self) or _recorders.setdefault(
+                self, _record(self.site, mean=self.channels == "mean")
+            )
             recorder.thread[:] = [threading.get_ident()]
             for seen in (recorder.maps, recorder.misfits):
                 attached.callback(seen.clear)
@@ -135,7 +140,7 @@ class _Recorder(NamedTuple):
 _recorders: weakref.WeakKeyDictionary[SaliencyCapture, _Recorder] = weakref.WeakKeyDictionary()
 
 
-def _record(site: Site) -> _Recorder:
+def _record(site: Site, *, mean: bool) -> _Recorder:
     """Make the hook that computes the map, (B, h, w), or (B, N) for tokens."""
     maps: list[Tensor] = []
     misfits: list[tuple[int, ...]] = []
@@ -157,7 +162,7 @@ def _record(site: Site) -> _Recorder:
         if features.shape[2] * features.shape[3] < 2:
             misfits.append(tuple(features.shape))
             return
-        saliency = sum_channels(features, nonnegative=site.nonnegative)
+        saliency = sum_channels(features, nonnegative=site.nonnegative, mean=mean)
         maps.append(saliency.flatten(1) if tokens else saliency)
 
     return _Recorder(hook, maps, misfits, thread)

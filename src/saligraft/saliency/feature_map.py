@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
 from torch import Tensor
 
 from saligraft import checks
 
+Channels = Literal["sum", "mean"]
 
-def feature_saliency(features: Tensor) -> Tensor:
+
+def feature_saliency(features: Tensor, channels: Channels = "sum") -> Tensor:
     """Compute forward saliency S = Σ_c |A_c| (§4.3).
 
     Args:
         features: A, (B, C, h, w).
+        channels: "mean" divides S by C. That matters only to a softmax of maps as they are, ``normalize="none"``: any
+            other normalisation, and λ, are free of the scale of S.
 
     Returns:
         S, (B, h, w), detached, in float32 (float64 for float64 features).
@@ -22,17 +28,21 @@ def feature_saliency(features: Tensor) -> Tensor:
         tensor([[[7.]]])
     """
     checks.images(features, "features")
-    return sum_channels(features)
+    checks.one_of("channels", channels, get_args(Channels))
+    return sum_channels(features, mean=channels == "mean")
 
 
 @checks.without_autocast
-def sum_channels(features: Tensor, *, nonnegative: bool = False) -> Tensor:
+def sum_channels(features: Tensor, *, nonnegative: bool = False, mean: bool = False) -> Tensor:
     """`feature_saliency` without validation.
 
     Args:
         features: A, (B, C, h, w).
         nonnegative: Whether |A| = A, as after a ReLU.
+        mean: Whether to divide by C.
     """
+    if mean:
+        return sum_channels(features, nonnegative=nonnegative) / features.shape[1]
     features = features.detach()
     dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
     if nonnegative:

@@ -31,6 +31,7 @@ from saligraft.saliency.base import NetworkSource, SaliencySource
 from saligraft.saliency.bottom_up import FineGrained, SpectralResidual
 from saligraft.saliency.capture import SaliencyCapture
 from saligraft.saliency.class_activation import ClassActivation, GradCam
+from saligraft.saliency.feature_map import Channels
 from saligraft.saliency.find_layer import Site
 from saligraft.saliency.input_gradient import InputGradient
 
@@ -43,6 +44,7 @@ class FeatureMap(NetworkSource):
         layer: name or module of the layer to read; by default the last one that holds a map of the image.
         mode: mode of the network in a separate call, see `NetworkSource`.
         capture: a `SaliencyCapture` of the model, which may be compiled; by default a new one.
+        channels: "sum", or "mean" to divide the map by the number of channels; of a new capture.
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
@@ -56,11 +58,12 @@ class FeatureMap(NetworkSource):
         layer: str | nn.Module | None = None,
         mode: Mode = "eval",
         capture: nn.Module | None = None,
+        channels: Channels = "sum",
     ) -> None:
         super().__init__(model, mode)
-        self.capture = SaliencyCapture(model, layer) if capture is None else capture
+        self.capture = SaliencyCapture(model, layer, channels) if capture is None else capture
         # DDP would synchronise buffers even in a pass that must leave no trace.
-        self._inner = self.capture if self.network is model else SaliencyCapture(self.network, layer)
+        self._inner = self.capture if self.network is model else SaliencyCapture(self.network, layer, channels)
 
     @property
     def site(self) -> Site | None:

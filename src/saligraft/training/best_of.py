@@ -4,9 +4,10 @@ The choice is made on test error, as in the paper (appendix B.1), and the output
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from torch import distributed
@@ -21,22 +22,30 @@ BEST = "best.json"
 
 @dataclass(frozen=True, kw_only=True)
 class BestOf:
-    """One run per value.
+    """One run per value and seed.
 
     Args:
         setting: "section.key".
-        folders: Run folder by value.
-        summaries: Content of result.json by value.
+        folders: Run folders by value, in the order of the seeds.
+        summaries: Contents of result.json by value, likewise.
     """
 
     setting: str
-    folders: dict[str, Path]
-    summaries: dict[str, dict[str, Any]]
+    folders: dict[str, tuple[Path, ...]]
+    summaries: dict[str, tuple[dict[str, Any], ...]]
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """Lowest top-1 error of any epoch by value, mean over the seeds."""
+        return {
+            value: fmean(summary["top1_error"]["best"] for summary in summaries)
+            for value, summaries in self.summaries.items()
+        }
 
     @property
     def best(self) -> str:
-        """The value with the lowest top-1 error of any epoch; the first of equals."""
-        return min(self.summaries, key=lambda value: float(self.summaries[value]["top1_error"]["best"]))
+        """The value with the lowest of these errors; the first of equals."""
+        return min(self.errors, key=self.errors.__getitem__)
 
 
 def parse_values(text: str) -> tuple[str, tuple[str, ...]]:
@@ -58,42 +67,65 @@ def train_best_of(
     out: str | Path,
     *,
     settings: Iterable[str] = (),
-    seed: int | None = None,
+    seeds: Sequence[int] = (),
     method: str | None = None,
     after_run: Callable[[Result], None] = lambda _: None,
     **options: Any,
 ) -> BestOf:
-    """Train a recipe once per value of a setting, in folders under `out`, and write best.json.
+    """Train a recipe with each value of a setting and each seed, in folders under `out`, and write best.json.
+
+    One value is the best of all seeds together, by the mean of their errors, as the paper reports the better of two
+    settings over its three runs.
 
     Args:
         recipe: A recipe file or the name of a bundled recipe.
         choice: Setting and values, such as "optimizer.weight_decay=0.0005,0.0001".
         out: Folder of the run folders.
         settings: Overrides for all runs, "section.key=value".
-        seed: Replaces the recipe's.
+        seeds: Replace the recipe's seed.
         method: A row of the recipe, as in `load_recipe`.
         after_run: Called with each run's result, in every process.
         **options: Those of `train`; with resume=True finished runs are not trained again.
     """
     setting, values = parse_values(choice)
     _refuse_foreign(Path(out) / BEST)
-    folders = {value: Path(out) / f"{setting.rpartition('.')[2]}-{value}" for value in values}
+    runs: list[int | None] = [*seeds] or [None]
+    if len(set(runs)) < len(runs):
+        raise ValueError(f"seeds must differ, got {', '.join(map(str, seeds))}")
+    names = {value: f"{setting.rpartition('.')[2]}-{value}" for value in values}
+    folders = {
+        value: tuple(Path(out) / (f"{name}-seed{seed}" if len(runs) > 1 else name) for seed in runs)
+        for value, name in names.items()
+    }
     # All are loaded first: a mistake in the last must not show after days of training.
     recipes = {
-        value: load_recipe(recipe, [*settings, f"{setting}={value}"], seed=seed, method=method) for value in values
+        value: [load_recipe(recipe, [*settings, f"{setting}={value}"], seed=seed, method=method) for seed in runs]
+        for value in values
     }
     summaries = {}
     for value in values:
-        result = train(recipes[value], folders[value], **options)
-        summaries[value] = result.summary
-        after_run(result)
+        results = []
+        for chosen, folder in zip(recipes[value], folders[value], strict=True):
+            result = train(chosen, folder, **options)
+            results.append(result.summary)
+            after_run(result)
+        summaries[value] = tuple(results)
     outcome = BestOf(setting=setting, folders=folders, summaries=summaries)
     if not distributed.is_initialized() or distributed.get_rank() == 0:
         table = {
             "setting": setting,
-            "picked_on": "test error of the best epoch, as in the paper: the number is optimistic",
+            "picked_on": "test error of the best epoch, mean over seeds, as in the paper: the number is optimistic",
             "best": outcome.best,
-            "runs": {value: {"folder": folders[value].name, **summaries[value]} for value in values},
+            "runs": {
+                value: {
+                    "mean_top1_error": outcome.errors[value],
+                    "seeds": [
+                        {"folder": folder.name, **summary}
+                        for folder, summary in zip(folders[value], summaries[value], strict=True)
+                    ],
+                }
+                for value in values
+            },
         }
         write_atomic(Path(out) / BEST, json.dumps(table, indent=2, allow_nan=False) + "\n")
     return outcome

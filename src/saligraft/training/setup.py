@@ -17,7 +17,7 @@ from saligraft.data import Loader, Split, make_data_loader
 from saligraft.data.keyed_draws import key
 from saligraft.data.per_class_subset import per_class_subset
 from saligraft.hooks import Mode, without_trace
-from saligraft.losses import mixed_cross_entropy
+from saligraft.losses import mixed_cross_entropy, mixed_softmax_binary_cross_entropy
 from saligraft.methods import BatchMixer, FeatureMixer, ImageTransform, MethodChoice, StepStrategy
 from saligraft.methods.kinds import Method
 from saligraft.networks import build_network
@@ -141,6 +141,7 @@ def make_loader(
         pad=recipe.data.pad,
         flip=recipe.data.flip,
         workers=recipe.data.workers,
+        keep_last=recipe.data.keep_last,
     )
 
 
@@ -198,8 +199,9 @@ def make_step(
         methods: The recipe's, if they are built already.
     """
     normalization = Normalization(data.mean, data.std)
+    cross_entropy = functools.partial(mixed_cross_entropy, label_smoothing=recipe.training.label_smoothing)
     options: dict[str, Any] = {
-        "criterion": functools.partial(mixed_cross_entropy, label_smoothing=recipe.training.label_smoothing),
+        "criterion": cross_entropy if recipe.training.loss == "cross-entropy" else mixed_softmax_binary_cross_entropy,
         "warmup_steps": warmup_steps,
         "generator": generator,
     }

@@ -199,7 +199,7 @@ class Trainer:
         began = time.perf_counter()
         scores = self.evaluate()
         position, stage = self.position, self.timeline.stage(self.position.epoch)
-        images = stage.batches * stage.loader.batch_size * self.accelerator.num_processes
+        images = min(stage.batches * stage.loader.batch_size * self.accelerator.num_processes, len(self.train_data))
         seconds, test_seconds = position.seconds, time.perf_counter() - began
         self.position = Position(epoch=position.epoch + 1)
         epoch = self.position.epoch

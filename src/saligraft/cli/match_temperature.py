@@ -1,0 +1,48 @@
+"""`saligraft match-temperature`: temperature and k that graft equally many cells, on a trained run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def match_temperature(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that [cyan]saligraft train[/] wrote.")],
+    temperature: Annotated[
+        float | None,
+        typer.Option("--temperature", metavar="T", help="Find the k of this temperature.", show_default="0.2"),
+    ] = None,
+    k: Annotated[int | None, typer.Option("--k", metavar="CELLS", help="Find the temperature of this k.")] = None,
+    grid: Annotated[int, typer.Option("--grid", metavar="CELLS", min=1, help="Cells a side.")] = 8,
+    images: Annotated[int, typer.Option("--images", metavar="N", min=1, help="Maps of at most so many images.")] = 5000,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="SECTION.KEY=VALUE", help="Change one setting of the run's recipe; may be repeated."
+        ),
+    ] = None,
+) -> None:
+    """Solve k for a temperature, or the temperature for k, on the maps of a trained run (§5.4).
+
+    Stochastic selection at temperature T grafts k = E[ΣM] cells on average; top-k of the ablation then takes as many.
+
+    Examples:
+
+    [bold]saligraft match-temperature runs/cifar100-wrn-10-2-seed0[/bold]   the k of T = 0.2
+
+    [bold]saligraft match-temperature runs/cifar100-wrn-10-2-seed0 --k 6[/bold]   the T of k = 6
+    """
+    from saligraft.training import leave_group
+    from saligraft.training.match_temperature import match_temperature as match
+
+    if temperature is not None and k is not None:
+        raise ValueError("one of --temperature and --k must be left out, got both")
+    if temperature is None and k is None:
+        temperature = 0.2
+    found = match(run, temperature=temperature, k=k, grid=grid, images=images, overrides=settings or ())
+    if not leave_group():
+        return
+    height, width = found.map_size
+    print(f"maps         {found.images:,} training images, {height}x{width} cells, resized to {grid}x{grid}")
+    print(f"temperature  {found.temperature:.4g}")
+    print(f"cells        {found.cells:.2f} of {grid**2} grafted on average: k = {max(1, round(found.cells))}")
