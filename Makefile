@@ -4,7 +4,7 @@ PYTHON ?= python3
 OLDEST := .venv-oldest
 PIP_INSTALL = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check bench test-oldest clean
+.PHONY: demo test check mutants bench test-oldest clean
 
 demo: $(VENV)/.installed-lab
 	$(VENV)/bin/saligraft demo --overwrite $(ARGS)
@@ -17,11 +17,14 @@ check: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
 
-bench: $(VENV)/.installed-dev
-	$(VENV)/bin/python benchmarks/step_cost.py
-	$(VENV)/bin/python benchmarks/peers.py
+# Takes half an hour, so it is not part of CI.
+mutants: $(VENV)/.installed-dev
+	$(VENV)/bin/python tests/mutants.py $(ARGS)
 
-# The core alone (no extra installed) on the oldest torch that pyproject.toml admits.
+bench: $(VENV)/.installed-dev
+	$(VENV)/bin/saligraft bench $(ARGS)
+
+# The core (no extra installed) on the oldest torch that pyproject.toml allows.
 test-oldest: $(OLDEST)/.installed
 	$(OLDEST)/bin/python -m pytest -n 2 $(ARGS)
 

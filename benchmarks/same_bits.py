@@ -46,7 +46,7 @@ def main() -> int:
 
 def digests(tree: Path, scratch: Path) -> dict[str, str]:
     """SHA-256 of every compared file, trained with the sources in `tree`."""
-    found = {}
+    hashes = {}
     for recipe in RECIPES:
         out = scratch / tree.name / "runs" / recipe
         flags = [part for setting in SETTINGS for part in ("--set", setting)]
@@ -54,8 +54,8 @@ def digests(tree: Path, scratch: Path) -> dict[str, str]:
         command = [sys.executable, "-m", "saligraft", "train", recipe, *flags, "--seed", "7", "--out", str(out)]
         subprocess.run(command, check=True, env=environment, cwd=scratch, capture_output=True)
         for name in COMPARED:
-            found[f"{recipe}/{name}"] = hashlib.sha256((out / name).read_bytes()).hexdigest()
-    return found
+            hashes[f"{recipe}/{name}"] = hashlib.sha256((out / name).read_bytes()).hexdigest()
+    return hashes
 
 
 def git(*arguments: str) -> None:

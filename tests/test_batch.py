@@ -14,7 +14,7 @@ def batch_of(labels: torch.Tensor, partner: torch.Tensor, weight: torch.Tensor) 
 
 
 @given(seed=st.integers(0, 999), batch=st.integers(1, 9), classes=st.integers(1, 7))
-def test_rows_sum_to_one_and_weigh_the_source(seed: int, batch: int, classes: int) -> None:
+def test_rows_sum_to_one_and_weight_the_source(seed: int, batch: int, classes: int) -> None:
     stream = torch.Generator().manual_seed(seed)
     labels = torch.randint(classes, (batch,), generator=stream)
     weight = torch.rand(batch, generator=stream)
@@ -34,7 +34,7 @@ def test_index_and_one_hot_labels_give_the_same_rows() -> None:
     assert torch.equal(batch_of(labels, partner, weight).targets(3), batch_of(rows, partner, weight).targets())
 
 
-def test_unmixed_is_the_batch_as_it_was() -> None:
+def test_unmixed_is_the_unchanged_batch() -> None:
     images, labels = torch.rand(3, 1, 4, 4), torch.tensor([2, 0, 1])
     original = MixedBatch.unmixed(images, labels)
     assert original.images is images

@@ -19,7 +19,7 @@ def test_partners_are_a_permutation(batch: int, seed: int) -> None:
     assert sorted(partner.tolist()) == list(range(batch))
 
 
-def test_probability_sends_the_others_to_themselves() -> None:
+def test_samples_that_are_not_mixed_are_paired_with_themselves() -> None:
     stayed = [
         (draws.partners(200, probability=0.3, per="sample", generator=seeded(s)) == torch.arange(200)).float().mean()
         for s in range(50)

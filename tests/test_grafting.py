@@ -13,7 +13,7 @@ sizes = st.integers(1, 24)
 
 
 @given(height=sizes, width=sizes, rows=st.integers(1, 8), columns=st.integers(1, 8), seed=st.integers(0, 999))
-def test_pixels_are_taken_over_bit_for_bit(height: int, width: int, rows: int, columns: int, seed: int) -> None:
+def test_pixels_are_copied_bit_for_bit(height: int, width: int, rows: int, columns: int, seed: int) -> None:
     rows, columns = min(rows, height), min(columns, width)
     stream = torch.Generator().manual_seed(seed)
     source, destination = torch.randn(2, 3, 2, height, width, generator=stream)

@@ -42,9 +42,7 @@ def test_equals_cross_entropy_with_dense_rows(seed: int, smoothing: float, reduc
 
 
 @given(seed=st.integers(0, 999), smoothing=st.sampled_from([0.0, 0.2]), reduction=reductions)
-def test_class_weights_as_torch_has_them_for_indices_and_alike_for_rows(
-    seed: int, smoothing: float, reduction: str
-) -> None:
+def test_class_weights_equal_torch_for_indices_and_for_rows(seed: int, smoothing: float, reduction: str) -> None:
     logits, mixed = mixed_indices(seed)
     class_weight = torch.rand(K, generator=torch.Generator().manual_seed(seed)) + 0.1
     options = {"label_smoothing": smoothing, "reduction": reduction}

@@ -125,7 +125,7 @@ SOURCES = ["feature-map", "cam", "grad-cam", "input-gradient", "fine-grained", "
 
 @pytest.mark.parametrize("source", [*SOURCES, lambda images: images.abs().mean(dim=1)])
 @pytest.mark.parametrize("kind", [sg.GraftingStep, sg.MixingStep])
-def test_any_source_goes_with_any_step(source: object, kind: type) -> None:
+def test_any_source_works_with_any_step(source: object, kind: type) -> None:
     model = Counting()
     images, labels = batch()
     step = kind(model, sg.SaliencyGrafting(), saliency_source=source, generator=seeded())
@@ -323,7 +323,7 @@ def test_batch_of_one_and_autocast_and_non_square() -> None:
     out.loss.backward()
 
 
-def test_leaves_model_and_inputs_as_they_were() -> None:
+def test_leaves_model_and_inputs_unchanged() -> None:
     model = Counting().eval()
     images, labels = batch()
     copies = images.clone(), labels.clone()

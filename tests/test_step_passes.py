@@ -74,6 +74,7 @@ def test_passes_are_as_many_as_promised(passes: Any, copies: int, forward: int, 
 def test_mixed_is_training_on_grafts_by_maps_with_batch_statistics_and_without_a_trace() -> None:
     """Against the same step composed by hand from the public pieces."""
     model, (images, labels, _) = Network(), batch()
+    nn.init.normal_(model.features[1].running_mean, std=3.0)  # far from the batch's
     twin = copy.deepcopy(model)
     out = grafting(model, passes="mixed")(images, labels)
     looking = copy.deepcopy(twin)

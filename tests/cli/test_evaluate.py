@@ -43,3 +43,74 @@ def test_the_final_numbers_are_printed(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "run" / "model.safetensors").unlink()
     assert run(["evaluate", str(tmp_path / "run")]) == 2
     assert "holds no model.safetensors" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    recipe = make_recipe(
+        {
+            "data": {"options": {"size": 16, "per_class": 3}, "pad": 2},
+            "network": {"name": "wrn-10-1"},
+            "method": {"name": "saliency-grafting"},
+            "training": {"epochs": 2, "batch_size": 15},
+        }
+    )
+    out = tmp_path_factory.mktemp("evaluate") / "run"
+    train(recipe, out, reporter=SilentReporter())
+    return out
+
+
+def test_all_evaluations_at_once(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--localization", "--calibration", "--classes", "--corruptions", "--label-truth", "--through-training"]
+    predictions = tmp_path / "predictions.csv"
+    assert run(["evaluate", str(folder), *flags, "--occlude", "25", "--predictions", str(predictions)]) == 0
+    shown = capsys.readouterr().out
+    kept = json.loads((folder / "evaluation.json").read_text())
+    assert list(kept) == ["occlusion", "localization", "calibration", "corruptions", "classes", "label-truth"]
+    result = json.loads((folder / "result.json").read_text())
+    assert kept["occlusion"]["percent"]["0"]["top1_error"] == result["top1_error"]["final"]
+    assert f"localization accuracy  {kept['localization']['accuracy']:6.2f} %" in shown
+    assert "map 4 x 4" in shown
+    assert f"expected calibration error  {kept['calibration']['ece']:6.2f} %   15 bins" in shown
+    assert f"mean corruption error {kept['corruptions']['mean']:.2f} %, clean error" in shown
+    assert len(kept["corruptions"]["errors"]) >= 10
+    assert kept["corruptions"]["clean"] == result["top1_error"]["final"]
+    assert kept["classes"]["images"] == [3] * 10
+    assert sum(kept["classes"]["errors"]) / 10 == pytest.approx(result["top1_error"]["final"])
+    assert list(kept["label-truth"]["epochs"]) == ["1", "2"]
+    assert kept["label-truth"]["epochs"]["2"] == kept["label-truth"]["methods"]
+    assert "after epoch 1" in shown
+    for name in ("reliability.png", "confusion.csv", "confusion.png"):
+        assert (folder / name).is_file()
+        assert str(folder / name) in shown
+    assert len(predictions.read_text().splitlines()) == 31
+
+    assert run(["evaluate", str(folder), "--calibration", "--set", "data.options.seed=1"]) == 0
+    later = json.loads((folder / "evaluation.json").read_text())
+    assert later["calibration"]["set"] == ["data.options.seed=1"]
+    assert later["calibration"]["ece"] != kept["calibration"]["ece"]
+    assert later["localization"] == kept["localization"]
+
+
+def test_results_go_to_another_folder(folder: Path, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert run(["evaluate", str(folder), "--classes", "--out", str(tmp_path / "a" / "b")]) == 0
+    assert {path.name for path in (tmp_path / "a" / "b").iterdir()} == {
+        "evaluation.json",
+        "confusion.csv",
+        "confusion.png",
+    }
+    assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_plain_evaluation_writes_nothing(folder: Path) -> None:
+    before = sorted((path.name, path.stat().st_mtime_ns) for path in folder.iterdir())
+    assert run(["evaluate", str(folder)]) == 0
+    assert sorted((path.name, path.stat().st_mtime_ns) for path in folder.iterdir()) == before
+
+
+def test_mistakes_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["evaluate", str(folder), "--through-training"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "--through-training needs --label-truth" in error

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from saligraft.cli import measure, run
+from saligraft.cli import run
 from saligraft.cli.list import TOPICS
 from saligraft.config.schedule import SCHEDULES
 from saligraft.config.sections import OptimizerSection
@@ -66,21 +66,4 @@ def test_the_methods_table_shows_passes(capsys: pytest.CaptureFixture[str]) -> N
     for name, passes in (("mixup", "1 + 1"), ("saliency-grafting", "2 + 2"), ("attentive-cutmix", "2 + 1")):
         assert passes in next(line for line in shown.splitlines() if line.startswith(f" {name} "))
     assert "×" not in shown
-    assert "saligraft list methods --measure" in " ".join(shown.split())
-
-
-def test_measure_shows_the_cost_of_every_method(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    times = {"none": [1.0, 2.0, 4.0], **{name: [7.25, 14.5, 29.0] for name in REGISTRY}}
-    monkeypatch.setattr(measure, "measure_costs", lambda: times)
-    assert run(["list", "methods", "--measure"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.count("7.25×") == len(REGISTRY)
-    assert "1.00×" in shown
-
-
-@pytest.mark.parametrize("arguments", [["--measure"], ["networks", "--measure"]])
-def test_measuring_goes_with_methods_alone(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["list", *arguments]) == 2
-    assert "--measure goes with `list methods`" in capsys.readouterr().err
+    assert "saligraft bench methods" in " ".join(shown.split())

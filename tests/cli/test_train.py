@@ -158,7 +158,7 @@ def test_a_run_folder_is_resumed_as_it_is(
     assert words in capsys.readouterr().err
 
 
-def test_a_run_goes_on_and_is_saved_though_its_pipe_broke(tmp_path: Path) -> None:
+def test_a_run_continues_and_is_saved_after_a_broken_pipe(tmp_path: Path) -> None:
     """In a process of its own: Python writes out its streams once more as it exits."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -174,7 +174,7 @@ def test_a_run_goes_on_and_is_saved_though_its_pipe_broke(tmp_path: Path) -> Non
     assert (tmp_path / "run" / "report.html").exists()
 
 
-def test_resume_begins_where_nothing_stands_yet(tmp_path: Path) -> None:
+def test_resume_starts_a_run_if_there_is_none(tmp_path: Path) -> None:
     assert run(["train", "shapes-wrn-10-2", *TINY, "--out", str(tmp_path / "run"), "--resume"]) == 0
 
 

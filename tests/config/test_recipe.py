@@ -8,7 +8,7 @@ from saligraft.config.recipe import Recipe, make_recipe
 from saligraft.methods import REGISTRY
 
 
-def test_an_empty_recipe_is_a_whole_one() -> None:
+def test_an_empty_recipe_is_complete() -> None:
     assert make_recipe({}) == Recipe()
 
 
@@ -37,7 +37,7 @@ def test_schedules_resolve_by_name() -> None:
         ({"seed": -1}, "seed must be greater than or equal to 0, got -1"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(table: dict[str, Any], message: str) -> None:
+def test_errors_take_one_line(table: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         make_recipe(table, origin="r.toml")
     assert "\n" not in str(caught.value)
@@ -173,6 +173,6 @@ def test_passes_per_step_follow_the_settings() -> None:
     assert make_recipe({"method": choice}).passes_per_step is None
 
 
-def test_two_mistakes_are_both_told() -> None:
+def test_two_mistakes_are_both_reported() -> None:
     with pytest.raises(ValueError, match=r"training.epochs .* got 0; optimizer.lr .* got -1"):
         make_recipe({"training": {"epochs": 0}, "optimizer": {"lr": -1}})

@@ -32,7 +32,7 @@ def test_cosine_equals_torch_at_every_step() -> None:
         reference.step()
 
 
-def test_one_cycle_starts_peaks_and_ends_where_told() -> None:
+def test_one_cycle_starts_peaks_and_ends_as_configured() -> None:
     schedule = OneCycleSchedule(name="one-cycle", start=0.04, peak=0.25, final=0.001)
     assert schedule.factor(0, 40) == pytest.approx(0.04)
     assert schedule.factor(10, 40) == pytest.approx(1.0)

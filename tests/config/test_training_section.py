@@ -51,7 +51,7 @@ def test_bad_settings_are_refused(table: dict[str, Any], message: str) -> None:
         TrainingSection(**table)
 
 
-def test_a_bad_phase_is_told_in_one_line() -> None:
+def test_an_error_in_a_phase_takes_one_line() -> None:
     with pytest.raises(
         ValueError, match=r"^recipe: training\.phases\.0\.size must be greater than or equal to 1, got 0$"
     ):

@@ -136,6 +136,12 @@ STEPS: dict[str, Make] = {
         for kind, source in product((sg.GraftingStep, sg.MixingStep), SALIENCY_SOURCES)
     },
     "copies": lambda model, generator: sg.GraftingStep(model, sg.SaliencyGrafting(), copies=2, generator=generator),
+    "mixed alone": lambda model, generator: sg.GraftingStep(
+        model, sg.SaliencyGrafting(), passes="mixed", generator=generator
+    ),
+    "remembered": lambda model, generator: sg.GraftingStep(
+        model, sg.SaliencyGrafting(), passes="remembered", generator=generator
+    ),
     "plain": by(None),
     "cutout": by(sg.Cutout(size=6)),
     "cutout and mixup": by([sg.Cutout(size=6), sg.Mixup()]),
@@ -162,7 +168,7 @@ def test_every_step_gives_the_same_batch_and_loss(make: Make, place: str, dtype:
         step = make(model, torch.Generator().manual_seed(0))
         for _ in range(2):  # sources look for the layer in the first
             model.zero_grad()
-            output = step(images, labels)
+            output = step(images, labels, index=torch.arange(len(images)))
             output.loss.backward()
             assert output.logits.dtype == dtype  # the network's own passes stay under autocast
             assert all(parameter.grad is not None for parameter in model.parameters())

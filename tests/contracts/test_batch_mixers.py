@@ -94,6 +94,8 @@ def test_result(
     assert mixed.source_weight.dtype == torch.float32
     assert ((mixed.source_weight >= 0) & (mixed.source_weight <= 1)).all()
 
+    assert len(mixed.mask) == batch
+    assert all(cells <= pixels for cells, pixels in zip(mixed.mask.shape[1:], size, strict=True))
     shown = spread(mixed.mask, *size).float().expand(batch, *size)
     if not calibrated(method):
         torch.testing.assert_close(mixed.source_weight, shown.mean(dim=(1, 2)))

@@ -143,7 +143,7 @@ def test_the_header_is_a_line_of_json(folder: Path) -> None:
     assert header["format"] == "saligraft cache 2"
 
 
-def test_a_fault_of_the_source_is_told_and_leaves_nothing(folder: Path) -> None:
+def test_an_error_of_the_source_is_reported_and_leaves_nothing(folder: Path) -> None:
     def broken() -> Iterator[Tensor]:
         yield SAMPLES
         raise FileNotFoundError(errno.ENOENT, "no such picture", "7.png")

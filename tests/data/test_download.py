@@ -140,7 +140,7 @@ def test_a_file_arrives_whole(server: Server, path: Path, says_length: bool) -> 
     assert reports[-1][0] == len(CONTENT)
 
 
-def test_a_transfer_that_breaks_off_goes_on_from_there(server: Server, path: Path) -> None:
+def test_an_interrupted_transfer_resumes(server: Server, path: Path) -> None:
     server.breaks = [300_000, 1, 400_000]
     fetch(server.url, path, DIGEST)
     assert arrived(path)
@@ -154,7 +154,7 @@ def test_the_part_of_an_earlier_call_is_used(server: Server, path: Path) -> None
     assert server.ranges == ["bytes=999000-"]
 
 
-def test_a_server_that_sends_nothing_more_is_given_up_and_the_part_kept(server: Server, path: Path) -> None:
+def test_a_server_that_stops_sending_is_abandoned_and_the_part_kept(server: Server, path: Path) -> None:
     server.breaks = [300_000] + [0] * download_module.ATTEMPTS
     with pytest.raises(
         ConnectionError, match=r"connection was lost\); the 300,000 bytes in .*set.tar.gz.part are kept"
@@ -166,14 +166,14 @@ def test_a_server_that_sends_nothing_more_is_given_up_and_the_part_kept(server: 
     assert server.ranges[-1] == "bytes=300000-"
 
 
-def test_a_server_without_ranges_starts_anew(server: Server, path: Path) -> None:
+def test_a_server_without_ranges_starts_over(server: Server, path: Path) -> None:
     server.knows_ranges, server.breaks = False, [300_000]
     fetch(server.url, path, DIGEST)
     assert arrived(path)
     assert len(server.ranges) == 2
 
 
-def test_a_part_that_is_already_whole_is_taken(server: Server, path: Path) -> None:
+def test_a_complete_part_is_used(server: Server, path: Path) -> None:
     path.with_name("set.tar.gz.part").write_bytes(CONTENT)
     fetch(server.url, path, DIGEST)
     assert arrived(path)
@@ -202,7 +202,7 @@ def test_a_refusing_server_is_named(server: Server, path: Path, status: int) -> 
     assert len(server.ranges) == 1
 
 
-def test_no_server_is_told_at_once(unused_port: int, path: Path) -> None:
+def test_a_missing_server_is_reported_at_once(unused_port: int, path: Path) -> None:
     with pytest.raises(ConnectionError, match=r"cannot be downloaded \(.*refused\)"):
         fetch(f"http://127.0.0.1:{unused_port}/x", path, DIGEST)
 
@@ -228,7 +228,7 @@ def test_a_full_disk_is_no_broken_connection(server: Server, path: Path, monkeyp
     ],
     ids=["length", "no length", "chunks", "a chunk's size", "trailers"],
 )
-def test_a_body_without_end_is_given_up_in_time(
+def test_an_endless_body_is_aborted_in_time(
     hostile: Callable[..., str], path: Path, monkeypatch: pytest.MonkeyPatch, pieces: Pieces, kept: int
 ) -> None:
     monkeypatch.setattr(download_module, "MOST_SECONDS", 1.5)  # a busy machine sends the first bytes late
@@ -240,7 +240,7 @@ def test_a_body_without_end_is_given_up_in_time(
     assert path.with_name("set.tar.gz.part").stat().st_size >= kept
 
 
-def test_a_header_without_end_is_given_up_in_time(
+def test_an_endless_header_is_aborted_in_time(
     hostile: Callable[..., str], path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(download_module, "_HEADER_SECONDS", 0.5)

@@ -24,7 +24,7 @@ def orders(count: int, batch_size: int, world_size: int, train: bool, seed: int 
 
 @given(count=counts, batch_size=sizes, world_size=ranks, epoch=st.integers(0, 5))
 @settings(max_examples=100, deadline=None)
-def test_training_ranks_step_together_on_whole_batches_of_different_samples(
+def test_training_ranks_step_together_on_full_batches_of_different_samples(
     count: int, batch_size: int, world_size: int, epoch: int
 ) -> None:
     if count < world_size:

@@ -32,7 +32,7 @@ def slow_twin(images: Tensor, saliency: Tensor, count: int, fill: float) -> np.n
     levels=st.integers(1, 5),
     fill=st.sampled_from([0.0, -1.5]),
 )
-def test_equals_the_slow_twin(
+def test_equals_a_slow_reference(
     seed: int, size: tuple[int, int], grid: tuple[int, int], share: float, levels: int, fill: float
 ) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -101,6 +101,6 @@ def test_a_class_with_fewer_samples_is_named() -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1, 2.5])
-def test_counts_must_be_whole_and_positive(count: int) -> None:
+def test_counts_must_be_positive_integers(count: int) -> None:
     with pytest.raises((ValueError, TypeError), match="per_class_subset must"):
         per_class_subset(in_memory(), count)

@@ -179,7 +179,7 @@ def test_a_worker_that_dies_while_its_batch_is_awaited_is_named() -> None:
         next(batches)
 
 
-def test_an_iteration_cut_short_leaves_nothing_to_the_next_and_cannot_go_on() -> None:
+def test_an_interrupted_iteration_leaves_nothing_to_the_next_and_cannot_continue() -> None:
     loader = StreamingLoader(make_data(), batch_size=4, train=True, workers=2)
     old = loader.batches()
     next(old)

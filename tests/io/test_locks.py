@@ -122,13 +122,21 @@ def test_a_worker_that_ends_leaves_its_parents_lock(tmp_path: Path) -> None:
         assert f"(process {os.getpid()})" in second.stderr
 
 
-def link(path: Path) -> None:
-    path.with_name("mine").write_text("mine")
+def link(path: Path, content: str) -> None:
+    path.with_name("mine").write_text(content)
     path.symlink_to(path.with_name("mine"))
 
 
 @pytest.mark.parametrize(
-    "place", [link, Path.mkdir, os.mkfifo, lambda path: path.write_text("mine"), lambda path: path.write_text("1" * 30)]
+    "place",
+    [
+        lambda path: link(path, "mine"),
+        lambda path: link(path, ""),  # as an empty lock would be
+        Path.mkdir,
+        os.mkfifo,
+        lambda path: path.write_text("mine"),
+        lambda path: path.write_text("1" * 30),
+    ],
 )
 def test_what_is_no_lock_is_refused_and_left_alone(place: Callable[[Path], object], tmp_path: Path) -> None:
     """Through a link, a file elsewhere would be overwritten with a process id."""

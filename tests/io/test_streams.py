@@ -19,7 +19,7 @@ def test_errors_of_writing_are_ignored() -> None:
     print("lost", file=unbreakable(Broken()), flush=True)
 
 
-def test_a_whole_stream_is_as_it_was() -> None:
+def test_an_intact_stream_is_unchanged() -> None:
     stream = io.StringIO()
     wrapped = unbreakable(stream)
     assert wrapped is not None

@@ -32,6 +32,6 @@ def test_refuses_k(k: int) -> None:
 
 
 @pytest.mark.parametrize("k", [2.5, True])
-def test_refuses_what_is_no_whole_number(k: float) -> None:
+def test_refuses_other_types_than_int(k: float) -> None:
     with pytest.raises(TypeError, match=f"k must be an int, got {type(k).__name__}"):
         top_k_regions(torch.rand(1, 4, 4), k)

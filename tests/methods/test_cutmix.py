@@ -11,7 +11,8 @@ def test_the_box_shows_the_source() -> None:
     images[0] = 1
     box = torch.tensor([[2, 3, 6, 9], [0, 0, 0, 0]])
     mixed = sg.cutmix(images, labels, partner=torch.tensor([1, 0]), box=box)
-    assert mixed.images[0].sum() == 4 * 6
+    assert mixed.images[0].sum() == mixed.images[0, 0, 2:6, 3:9].sum() == 4 * 6
+    assert torch.equal(mixed.mask[:1].float(), mixed.images[0])
     assert torch.equal(mixed.source_weight, torch.tensor([24 / 80, 0]))
     assert (mixed.images[1] == 1).all()  # nothing pasted: the destination as it is
 

@@ -62,7 +62,7 @@ def test_top_k_takes_k_cells_and_is_deterministic() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 3.3])
-def test_flat_maps_leave_the_destination_as_it_is(value: float) -> None:
+def test_flat_maps_leave_the_destination_unchanged(value: float) -> None:
     images, labels, _ = batch()
     mixed = sg.SaliencyGrafting()(images, labels, torch.full((6, 7, 7), value))
     assert torch.equal(mixed.images, images[mixed.partner])

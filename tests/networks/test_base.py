@@ -28,7 +28,7 @@ def test_weights_fit_networks_with_and_without_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_whole_blocks_of_the_map_are_dropped_once_the_rate_has_grown(name: str) -> None:
+def test_complete_blocks_of_the_map_are_dropped_once_the_rate_has_grown(name: str) -> None:
     network = build_network(name, 10, drop_block={"keep_probability": 0.5, "block_size": 2}).train()
     images = torch.randn(8, 3, 32, 32)
     shares = []

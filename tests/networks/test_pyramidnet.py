@@ -191,7 +191,7 @@ def test_compiled_network_gives_the_same_logits_and_gradients(bottleneck: bool) 
     torch.testing.assert_close(results[0], results[1])
 
 
-def test_a_shaken_network_compiles_whole_and_draws_anew_at_each_call() -> None:
+def test_a_network_with_shake_drop_compiles_to_one_graph_and_draws_at_each_call() -> None:
     torch.manual_seed(0)
     network = PyramidNet(8, 6, 4, shake_drop=True)
     compiled = torch.compile(network, backend="aot_eager", fullgraph=True)

@@ -50,7 +50,7 @@ def test_blocks_are_dropped_and_the_rest_scaled(
     assert torch.equal(features, before)
 
 
-def test_a_seed_is_the_top_left_cell_of_a_whole_block() -> None:
+def test_a_seed_is_the_top_left_cell_of_a_complete_block() -> None:
     kept = drop_block(torch.ones(1, 1, 6, 7), seeds=seeds_at((1, 1, 4, 5), (0, 0, 3, 4))) > 0
     expected = torch.ones(6, 7, dtype=torch.bool)
     expected[3:, 4:] = False
@@ -169,7 +169,7 @@ def test_the_ramp_is_linear_and_reaches_every_layer() -> None:
     assert not network.state_dict()
 
 
-def test_one_compilation_serves_the_whole_ramp() -> None:
+def test_the_ramp_needs_one_compilation() -> None:
     graphs: list[Any] = []
 
     def counting(graph: torch.fx.GraphModule, _: list[Tensor]) -> Any:

@@ -30,7 +30,7 @@ def test_alpha_scales_forward_and_beta_alone_scales_the_gradient(shape: tuple[in
     assert torch.equal(gradient, arriving * drawn["beta"])
 
 
-def test_an_open_gate_leaves_both_passes_as_they_are() -> None:
+def test_an_open_gate_leaves_both_passes_unchanged() -> None:
     features = torch.randn(SHAPE, requires_grad=True)
     shaken = shake_drop(features, **draws(gate=True))
     arriving = torch.randn(SHAPE)
@@ -76,7 +76,7 @@ def test_per_sample_gradients_follow_the_same_rule() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("level", ["batch", "image", "channel", "pixel"])
-def test_the_features_type_and_memory_order_stay(dtype: torch.dtype, level: Any) -> None:
+def test_the_features_type_and_memory_order_are_kept(dtype: torch.dtype, level: Any) -> None:
     features = torch.randn(SHAPE, dtype=dtype).to(memory_format=torch.channels_last)
     for mode in (True, False):
         shaken = ShakeDrop(0.3, level=level).train(mode)(features)
@@ -139,7 +139,7 @@ def test_keep_probability_falls_linearly_to_the_last_block(blocks: int, last: fl
     torch.testing.assert_close(kept, torch.linspace(1, last, blocks + 1)[1:])
 
 
-def test_the_layer_compiles_whole_with_its_backward_rule() -> None:
+def test_the_layer_compiles_to_one_graph_with_its_backward_rule() -> None:
     layer = ShakeDrop(0.0)  # the gate never opens: the factors must differ between the passes
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     features = torch.ones(SHAPE, requires_grad=True)

@@ -25,7 +25,7 @@ def test_terminal_and_page_show_every_cell() -> None:
         assert cell in page
 
 
-def test_the_best_cell_stands_out() -> None:
+def test_the_best_cell_is_bold() -> None:
     html = part("table", TABLE)
     assert html.count("<strong>") == 1
     assert "<strong>26.0 ± 0.4</strong>" in html

@@ -38,7 +38,7 @@ def test_spread_shows_what_the_graft_shows(size: int, cells: int) -> None:
     mask = torch.rand(cells, cells) < 0.5
     ones = torch.ones(1, 1, size, size)
     expected = graft(ones, torch.zeros_like(ones), mask[None])[0, 0].numpy()
-    assert np.array_equal(tiles.spread(mask, size, size), expected)
+    assert np.array_equal(tiles.spread_cells(mask, size, size), expected)
 
 
 def test_chosen_cells_keep_the_source_inside_and_dim_the_rest() -> None:

@@ -56,7 +56,7 @@ def test_cam_by_loops(features: Tensor, weight: Tensor) -> None:
     torch.testing.assert_close(class_activation_map(features, weight, labels, negative="shift"), shifted)
 
 
-def test_rows_of_labels_weigh_the_classes(features: Tensor, weight: Tensor) -> None:
+def test_rows_of_labels_weight_the_classes(features: Tensor, weight: Tensor) -> None:
     labels = torch.tensor([4, 0, 4])
     one_hot = class_activation_map(features, weight, F.one_hot(labels, K))
     torch.testing.assert_close(one_hot, class_activation_map(features, weight, labels))

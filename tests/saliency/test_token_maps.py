@@ -47,7 +47,7 @@ def test_tokens_may_be_merged_but_not_dropped():
 
 
 @given(h=st.integers(2, 16), w=st.integers(2, 16), channels=st.integers(64, 512))
-def test_channels_last_is_told_by_the_proportions(h, w, channels):
+def test_channels_last_is_recognised_by_the_proportions(h, w, channels):
     image = ImageShape(3, h * 4, w * 4)  # at most 64 pixels a side: fewer than channels, so no other reading fits
     assert read_map((3, h, w, channels + 3), image, strict=True) == (Layout("bhwc"), (h, w))
     assert read_map((3, channels, h, w), image, strict=True) == (Layout("bchw"), (h, w))

@@ -1,10 +1,12 @@
 """Precision, trackers and processes."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import accelerate.tracking
@@ -23,7 +25,13 @@ from saligraft.training import (
     make_recipe,
     train,
 )
-from saligraft.training.accelerator import leave_group, make_accelerator, sum_over_processes
+from saligraft.training.accelerator import (
+    OtherProcessError,
+    leave_group,
+    make_accelerator,
+    shared_errors,
+    sum_over_processes,
+)
 
 
 def test_runs_of_one_process_may_differ_in_precision() -> None:
@@ -34,6 +42,34 @@ def test_runs_of_one_process_may_differ_in_precision() -> None:
 
 def test_one_process_sums_to_itself() -> None:
     assert sum_over_processes(make_accelerator(Recipe()), [1.5, 2]) == [1.5, 2]
+
+
+@pytest.mark.parametrize(
+    ("rank", "messages", "expected"),
+    [
+        (0, [None, None], None),
+        (0, [None, "b"], OtherProcessError),
+        (1, [None, "b"], OSError),
+        (0, ["a", "b"], OSError),
+        (1, ["a", "b"], OtherProcessError),
+    ],
+)
+def test_an_error_of_one_process_ends_all_and_is_reported_by_the_first(
+    rank: int, messages: list[str | None], expected: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str | None] = []
+
+    def gather(own: list[str | None]) -> list[str | None]:
+        sent.extend(own)
+        return messages
+
+    monkeypatch.setattr(accelerator, "gather_object", gather)
+    first = next((message for message in messages if message), "")
+    caught = contextlib.nullcontext() if expected is None else pytest.raises(expected, match=f"^{first}$")
+    with caught, shared_errors(SimpleNamespace(num_processes=2, process_index=rank)):
+        if messages[rank]:
+            raise OSError(messages[rank])
+    assert sent == [messages[rank]]
 
 
 def test_a_batch_must_divide_among_processes(monkeypatch: pytest.MonkeyPatch) -> None:

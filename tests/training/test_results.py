@@ -20,6 +20,12 @@ def test_best_last_ten_and_final_are_all_there() -> None:
     assert (summary["method"], summary["data"], summary["network"]) == ("none", "shapes", "wrn-10-2")
 
 
+def test_passes_are_named_where_they_are_not_the_method_s_own() -> None:
+    assert "passes" not in summarize(Recipe(), lines([1.0]), 1)
+    recipe = Recipe(method={"name": "saliency-grafting"}, training={"passes": "remembered"})
+    assert summarize(recipe, lines([1.0]), 1)["passes"] == "remembered"
+
+
 def test_top5_is_that_of_the_best_top1_epoch() -> None:
     """The authors keep the top-5 error of the last epoch at which top-1 was lowest (train.py of CutMix)."""
     errors = [(30.0, 9.0), (20.0, 8.0), (25.0, 5.0), (20.0, 7.0), (21.0, 6.0)]

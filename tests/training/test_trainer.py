@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 
-from saligraft.config.method_section import METHOD_NAMES
+from saligraft.config.method_section import METHOD_NAMES, MethodSection
 from saligraft.data import Batch, InMemoryLoader
 from saligraft.io.files import write_atomic
 from saligraft.losses import mixed_cross_entropy
@@ -25,9 +27,11 @@ from saligraft.training import (
     SilentReporter,
     checkpoint,
     dump_recipe,
+    evaluate,
     load_recipe,
     make_recipe,
     run_folder,
+    setup,
     train,
     trainer,
 )
@@ -552,6 +556,41 @@ def test_accumulated_parts_make_up_one_step_of_the_entire_batch(tiny_table: dict
     assert losses[4] == pytest.approx(losses[1], rel=1e-4)
 
 
+def test_data_network_methods_and_step_are_built_once(
+    tiny_table: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = with_method(tiny_table, "saliency-grafting")
+    calls: Counter[str] = Counter()
+
+    def count(owner: Any, name: str) -> None:
+        build = getattr(owner, name)
+
+        def counted(*args: Any, **options: Any) -> Any:
+            calls[name] += 1
+            return build(*args, **options)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(setup.datasets, "load")
+    count(setup, "build_network")
+    count(MethodSection, "build")
+    count(setup, "training_step")
+    quiet_train(recipe, tmp_path)
+    assert calls == {"load": 2, "build_network": 1, "build": 1, "training_step": 1}
+
+
+def test_averaged_weights_are_tested_and_returned(tiny_table: dict[str, Any]) -> None:
+    trainer = trainer_of(with_method(tiny_table, "none", ema_decay=0.9))
+    result = trainer.fit()
+    weights, trained = result.network.state_dict(), trainer.network.state_dict()
+    assert trainer.average is not None
+    assert all(torch.equal(weights[name], value) for name, value in trainer.average.network.state_dict().items())
+    assert not torch.equal(weights["stem.weight"], trained["stem.weight"])
+    batches = setup.labelled_images(trainer.recipe, trainer.test_loader)
+    scores = evaluate(trainer.average.network, batches, trainer.accelerator)
+    assert (scores.test_loss, scores.top1_error) == (result.metrics[-1].test_loss, result.metrics[-1].top1_error)
+
+
 def test_a_kept_last_batch_is_trained_on_and_counted(tiny_table: dict[str, Any]) -> None:
     """20 images in batches of 8: the third batch of 4 takes part, in the steps, the loss and the images per second."""
     data = {**tiny_table["data"], "options": {"size": 16, "per_class": 2}}
@@ -590,3 +629,34 @@ def test_label_smoothing_copies_and_warm_up_reach_the_step(tiny_table: dict[str,
     assert (step.copies, step.warmup_steps) == (3, 2)
     assert step.criterion.func is mixed_cross_entropy
     assert step.criterion.keywords == {"label_smoothing": 0.2}
+
+
+def test_passes_and_loss_weights_reach_the_step(tiny_table: dict[str, Any]) -> None:
+    remembering = trainer_of(with_method(tiny_table, "saliency-grafting", passes="remembered")).step
+    assert isinstance(remembering, GraftingStep)
+    assert (remembering.passes, remembering.memory.samples) == ("remembered", 40)
+    mixed = trainer_of(with_method(tiny_table, "saliency-grafting", originals=False)).step
+    assert (mixed.passes, mixed.source.mode, mixed.loss_weights) == ("mixed", "current", (1.0,))
+    both = trainer_of(with_method(tiny_table, "cutmix", originals=True, copies=2, loss_combination="sum")).step
+    assert isinstance(both, GraftingStep)
+    assert (both.passes, both.copies, both.loss_weights) == ("both", 2, (1.0, 1.0, 1.0))
+
+
+def test_maps_of_image_files_are_remembered_whatever_the_number_of_workers(
+    tiny_table: dict[str, Any], tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(8):
+            pixels = torch.randint(256, (20 + number, 30, 3), dtype=torch.uint8)
+            Image.fromarray(pixels.numpy()).save(tmp_path / name / f"{number}.png")
+    tables = []
+    for workers in (0, 2):
+        data = {"name": f"folder:{tmp_path}", "options": {"size": 16}, "workers": workers}
+        trainer = trainer_of(
+            with_method({**tiny_table, "data": data}, "saliency-grafting", passes="remembered", batch_size=4)
+        )
+        trainer.fit()
+        tables.append(trainer.step.memory.state_dict())
+    assert tables[0]["known"].all()
+    assert torch.equal(tables[0]["maps"], tables[1]["maps"])

@@ -15,10 +15,12 @@ from typing import Annotated
 import typer
 
 from saligraft import __version__
+from saligraft.cli.bench import bench
 from saligraft.cli.demo import demo
 from saligraft.cli.evaluate import evaluate
 from saligraft.cli.list import list_choices
 from saligraft.cli.match_temperature import match_temperature
+from saligraft.cli.reproduce import reproduce
 from saligraft.cli.show import show
 from saligraft.cli.train import train
 from saligraft.io.streams import unbreakable
@@ -69,6 +71,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "show": show,
     "train": train,
     "evaluate": evaluate,
+    "reproduce": reproduce,
+    "bench": bench,
     "match-temperature": match_temperature,
     "list": list_choices,
 }

@@ -1,9 +1,16 @@
-"""`saligraft evaluate`: test the network of a run folder again, optionally with its most salient regions hidden."""
+"""`saligraft evaluate`: test the network of a run folder again, in all the ways that mixing methods are compared by."""
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+
+if TYPE_CHECKING:
+    from saligraft.experiments.label_truth import LabelTruth
+    from saligraft.training import SavedRun
 
 
 def evaluate(
@@ -29,11 +36,38 @@ def evaluate(
             "--reference", metavar="RUN", help="Hide what is salient to the network of this run, not the tested one."
         ),
     ] = None,
+    localization: Annotated[
+        bool, typer.Option("--localization", help="Boxes from class activation maps against the true ones.")
+    ] = False,
+    calibration: Annotated[
+        bool, typer.Option("--calibration", help="Expected calibration error, and reliability.png.")
+    ] = False,
+    corruptions: Annotated[
+        bool, typer.Option("--corruptions", help="Errors under twelve corruptions at five severities.")
+    ] = False,
+    classes: Annotated[
+        bool, typer.Option("--classes", help="Error of each class, and confusion.csv and confusion.png.")
+    ] = False,
+    label_truth: Annotated[
+        bool,
+        typer.Option("--label-truth", help="Labels of mixing methods against what mixed images show of each object."),
+    ] = False,
+    through_training: Annotated[
+        bool,
+        typer.Option("--through-training", help="With --label-truth: also after each epoch whose checkpoint is kept."),
+    ] = False,
+    predictions: Annotated[
+        Path | None, typer.Option("--predictions", metavar="FILE", help="Write every prediction to this CSV file.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for evaluation.json and pictures.", show_default="the run folder"),
+    ] = None,
 ) -> None:
     """Test the network of a run folder on its test images, and print the errors.
 
     Network and data are rebuilt from the run's recipe.toml, with the weights of model.safetensors. The numbers
-    equal the final ones of result.json.
+    equal the final ones of result.json. Further evaluations are also written to evaluation.json in the run folder.
 
     Examples:
 
@@ -42,37 +76,175 @@ def evaluate(
     [bold]saligraft evaluate runs/shapes-wrn-10-2-seed0 --set data.options.seed=1[/bold]   on other test images
 
     [bold]saligraft evaluate runs/tiny --occlude 12.5 --occlude 25[/bold]   with salient regions hidden, as in Table 7
+
+    [bold]saligraft evaluate runs/cub --localization[/bold]   weakly supervised localisation, as in Table 10
+
+    [bold]saligraft evaluate runs/tiny --calibration --corruptions --classes --predictions tiny.csv[/bold]   several
     """
-    from saligraft.training import evaluate_run, leave_group
+    from saligraft.reports.evaluation import write_predictions
+    from saligraft.training import SavedRun, leave_group, record_evaluation
 
-    if occlude:
-        _print_occluded(run, occlude, settings or [], reference)
-        return
-    if reference is not None:
+    if reference is not None and not occlude:
         raise ValueError(f"--reference needs --occlude; got {reference}")
-    scores = evaluate_run(run, settings or ())
-    if not leave_group():
-        return
-    print(f"top-1 error  {scores.top1_error:.2f} %")
-    print(f"top-5 error  {scores.top5_error:.2f} %")
-    print(f"test loss    {scores.test_loss:.4f}")
-
-
-def _print_occluded(run: Path, percents: list[float], settings: list[str], reference: Path | None) -> None:
-    from saligraft.data.occlude import GRID, hidden_cells
-    from saligraft.training import evaluate_occluded, leave_group
-
-    for percent in percents:
+    if through_training and not label_truth:
+        raise ValueError("--through-training needs --label-truth")
+    for percent in occlude or []:
         if not 0 <= percent <= 100:
             raise ValueError(f"--occlude must lie in [0, 100], got {percent:g}")
-    rows = list(dict.fromkeys([0.0, *percents]))
-    all_scores = evaluate_occluded(run, [percent / 100 for percent in rows], settings, reference)
+    saved = SavedRun.load(run, settings or [])
+    wanted: dict[Callable[[SavedRun], _Part], bool] = {
+        _scores: not occlude,
+        partial(_occlusion, percents=occlude or [], reference=reference): bool(occlude),
+        _localization: localization,
+        _calibration: calibration,
+        _corruptions: corruptions,
+        _classes: classes,
+        partial(_label_truth, through_training=through_training): label_truth,
+    }
+    parts = [evaluation(saved) for evaluation, is_wanted in wanted.items() if is_wanted]
+    if predictions is not None:
+        answers = saved.predictions
     if not leave_group():
         return
-    print("hidden   cells  top-1 error  top-5 error  test loss")
-    for percent, scores in zip(rows, all_scores, strict=True):
+    folder = out or run
+    folder.mkdir(parents=True, exist_ok=True)
+    print("\n\n".join(part.text for part in parts))
+    for part in parts:
+        for name, write in part.files.items():
+            print(write(folder / name))
+    if predictions is not None:
+        print(write_predictions(answers, saved.data.classes, predictions))
+    results = {part.name: {**part.values, "set": settings or []} for part in parts if part.name}
+    if results:
+        record_evaluation(folder, results)
+
+
+class _Part(NamedTuple):
+    """What one evaluation prints, writes to evaluation.json under its name, and writes to files of its own."""
+
+    text: str
+    name: str = ""
+    values: Mapping[str, Any] = MappingProxyType({})
+    files: Mapping[str, Callable[[Path], Path]] = MappingProxyType({})
+
+
+def _scores(run: "SavedRun") -> _Part:
+    from saligraft.training import evaluate_run
+
+    scores = evaluate_run(run)
+    return _Part(
+        f"top-1 error  {scores.top1_error:.2f} %\n"
+        f"top-5 error  {scores.top5_error:.2f} %\n"
+        f"test loss    {scores.test_loss:.4f}"
+    )
+
+
+def _occlusion(run: "SavedRun", percents: list[float], reference: Path | None) -> _Part:
+    from saligraft.data.occlude import GRID, hidden_cells
+    from saligraft.training import evaluate_occluded
+
+    rows = list(dict.fromkeys([0.0, *percents]))
+    scores = evaluate_occluded(run, [percent / 100 for percent in rows], reference=reference)
+    lines = ["hidden   cells  top-1 error  top-5 error  test loss"]
+    for percent, own in zip(rows, scores, strict=True):
         cells = f"{hidden_cells(percent / 100)}/{GRID**2}"
-        print(
-            f"{percent:5g} %  {cells:>5}  {scores.top1_error:9.2f} %  {scores.top5_error:9.2f} %  "
-            f"{scores.test_loss:9.4f}"
+        lines.append(
+            f"{percent:5g} %  {cells:>5}  {own.top1_error:9.2f} %  {own.top5_error:9.2f} %  {own.test_loss:9.4f}"
         )
+    values = {f"{percent:g}": own._asdict() for percent, own in zip(rows, scores, strict=True)}
+    return _Part(
+        "\n".join(lines), "occlusion", {"percent": values, "reference": None if reference is None else str(reference)}
+    )
+
+
+def _localization(run: "SavedRun") -> _Part:
+    from saligraft.training import evaluate_localization
+
+    found = evaluate_localization(run)
+    height, width = found.map_size
+    text = (
+        f"localization accuracy  {found.accuracy:6.2f} %   IoU > 0.5 and class right; map {height} x {width}\n"
+        f"GT-known localization  {found.gt_known:6.2f} %   IoU > 0.5\n"
+        f"class accuracy         {found.class_accuracy:6.2f} %\n"
+        f"mean IoU               {found.mean_iou:6.2f} %"
+    )
+    return _Part(text, "localization", found._asdict())
+
+
+def _calibration(run: "SavedRun") -> _Part:
+    from saligraft.reports.evaluation import save_reliability
+    from saligraft.training import evaluate_calibration
+    from saligraft.training.run_folder import RELIABILITY
+
+    found = evaluate_calibration(run)
+    text = (
+        f"expected calibration error  {found.ece:6.2f} %   {len(found.counts)} bins\n"
+        f"maximum calibration error   {found.mce:6.2f} %\n"
+        f"mean confidence             {found.mean_confidence:6.2f} %\n"
+        f"accuracy                    {found.accuracy:6.2f} %"
+    )
+    return _Part(text, "calibration", found._asdict(), {RELIABILITY: partial(save_reliability, found)})
+
+
+def _corruptions(run: "SavedRun") -> _Part:
+    from saligraft.training import evaluate_corruptions
+
+    found = evaluate_corruptions(run)
+    lines = [f"{'top-1 error in %':17} {'1':>6} {'2':>6} {'3':>6} {'4':>6} {'5':>6}    mean"]
+    for name, errors in found.errors.items():
+        cells = " ".join(f"{error:6.2f}" for error in errors)
+        lines.append(f"{name:17} {cells}  {sum(errors) / len(errors):6.2f}")
+    lines.append(f"mean corruption error {found.mean:.2f} %, clean error {found.clean:.2f} %")
+    return _Part("\n".join(lines), "corruptions", {"mean": found.mean, **found._asdict()})
+
+
+def _classes(run: "SavedRun") -> _Part:
+    from saligraft.reports.evaluation import save_confusion, write_confusion
+    from saligraft.training import evaluate_classes
+    from saligraft.training.run_folder import CONFUSION, CONFUSION_TABLE
+
+    found = evaluate_classes(run)
+    width = max(map(len, found.classes))
+    lines = [f"{'class':{width}}  images   error"]
+    rows = zip(found.classes, found.counts, found.errors, strict=True)
+    for name, count, error in rows:
+        lines.append(f"{name:{width}}  {count:6}  " + ("     -" if error is None else f"{error:6.2f} %"))
+    values = {"names": found.classes, "images": found.counts, "errors": found.errors}
+    files = {CONFUSION_TABLE: partial(write_confusion, found), CONFUSION: partial(save_confusion, found)}
+    return _Part("\n".join(lines), "classes", values, files)
+
+
+def _label_truth(run: "SavedRun", through_training: bool) -> _Part:
+    from saligraft.experiments.label_truth import as_json, evaluate_label_truth
+
+    found = evaluate_label_truth(run)
+    values = {"methods": as_json(found)}
+    texts = [
+        "label truth: how far each label is from what the mixed image shows of the two objects",
+        *_truth_rows(found),
+    ]
+    if through_training:
+        values["epochs"] = {}
+        for epoch, earlier in run.through_training():
+            found = evaluate_label_truth(earlier)
+            values["epochs"][str(epoch)] = as_json(found)
+            texts += ["", f"after epoch {epoch}", *_truth_rows(found)]
+    return _Part("\n".join(texts), "label-truth", values)
+
+
+def _truth_rows(found: "Mapping[str, LabelTruth]") -> list[str]:
+    from saligraft.experiments.label_truth import LABELS
+
+    groups = ("mean absolute error", "rank correlation", "names the unseen, %")
+    lines = [
+        f"{'':17}  " + "  ".join(f"{group:^26}" for group in groups) + "  diversity",
+        f"{'method':17}" + f"  {'own':>8} {'area':>8} {'calibr.':>8}" * len(groups) + f"  {'bits':>9}",
+    ]
+    for name, truth in found.items():
+        cells = [
+            " ".join("       -" if table[label] is None else f"{table[label]:8.3f}" for label in LABELS)
+            for table in (truth.error, truth.rank_correlation, truth.unseen)
+        ]
+        diversity = "        -" if truth.diversity is None else f"{truth.diversity:9.3f}"
+        lines.append("  ".join([f"{name:17}", *cells, diversity]))
+    return lines

@@ -21,9 +21,6 @@ def list_choices(
             show_default="all",
         ),
     ] = None,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Measure the cost of the methods on this machine, in under half a minute.")
-    ] = False,
 ) -> None:
     """List the available methods, saliency sources, networks, data sets, recipes, schedules and settings.
 
@@ -33,8 +30,6 @@ def list_choices(
 
     [bold]saligraft list networks[/bold]   a single topic
 
-    [bold]saligraft list methods --measure[/bold]   the methods, with the cost of each on this machine
-
     [bold]saligraft list settings[/bold]   what --set can change, with each setting's default and meaning
     """
     from rich.console import Console
@@ -42,11 +37,6 @@ def list_choices(
     if topic is not None:
         one_of("topic", topic, TOPICS)
     console = Console()
-    if measure:
-        if topic != "methods":
-            raise ValueError("--measure goes with `list methods`")
-        console.print(_methods(measure=True))
-        return
     chosen = [topic] if topic else [name for name in TOPICS if name != "settings"]
     for place, name in enumerate(chosen):
         if place:
@@ -54,44 +44,29 @@ def list_choices(
         console.print(TOPICS[name]())
 
 
-def _methods(measure: bool = False) -> "Table":
+def _methods() -> "Table":
     """All methods, kind by kind, then the two ways to combine them."""
-    from statistics import median
-
-    from saligraft.cli import measure as timing
     from saligraft.config.method_section import AND, NONE, RANDOM_CHOICE
     from saligraft.methods import REGISTRY, Compose, RandomChoice
     from saligraft.methods.registry import KINDS
 
-    table = _table("Methods", "name", "passes per step", *["cost against plain"] * measure, "what it does")
-    times = timing.measure_costs() if measure else {}
-
-    def row(name: str, passes: str, meaning: str) -> None:
-        ratios = [own / plain for own, plain in zip(times.get(name, ()), times.get(NONE, ()), strict=False)]
-        table.add_row(name, passes, *[f"{median(ratios):.2f}×" if ratios else ""] * measure, meaning)
-
-    row(NONE, "1 + 1", "Plain training: crop and flip only.")
+    table = _table("Methods", "name", "passes per step", "what it does")
+    table.add_row(NONE, "1 + 1", "Plain training: crop and flip only.")
     for kind in KINDS:
         table.add_section()
         table.add_row(f"[dim]{kind}[/]")
         for name, entry in REGISTRY.items():
             if entry.kind == kind:
-                row(name, "{} + {}".format(*entry.passes), entry.purpose)
+                table.add_row(name, "{} + {}".format(*entry.passes), entry.purpose)
     table.add_section()
     table.add_row("[dim]several at once[/]")
-    row(f"cutout{AND}mixup", "as mixup", f"{_first_sentence(Compose)}")
-    row(RANDOM_CHOICE, "as drawn", f"{_first_sentence(RandomChoice)}")
+    table.add_row(f"cutout{AND}mixup", "as mixup", f"{_first_sentence(Compose)}")
+    table.add_row(RANDOM_CHOICE, "as drawn", f"{_first_sentence(RandomChoice)}")
     table.caption = (
         "Passes: forward + backward of one step over a batch, those for saliency included; fine-grained saliency needs "
         "none, AugMix shows three views at once. With training.passes=mixed saliency-grafting has 2 + 1, with "
-        "remembered 1 + 1. `saligraft list methods --measure` times them."
+        "remembered 1 + 1. `saligraft bench methods` times them."
     )
-    if measure:
-        table.caption = (
-            f"Cost: median CPU time of {len(times[NONE])} interleaved steps on one thread, {timing.NETWORK}, batch "
-            f"{timing.BATCH_SIZE}, {timing.SIZE} px; a plain step took {1000 * median(times[NONE]):.0f} ms."
-        )
-    table.caption_justify = "left"
     return table
 
 

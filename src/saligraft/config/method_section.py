@@ -183,8 +183,8 @@ def _built(name: str, options: Mapping[str, Any], data: Normalization | None) ->
         return []
     method = REGISTRY[name].method
     may_be_none = _may_be_none(method)
-    given = {f: None if value == NONE and f in may_be_none else value for f, value in options.items()}
-    return [method(**{**({} if data is None else method.data_options(*data)), **given})]
+    values = {f: None if value == NONE and f in may_be_none else value for f, value in options.items()}
+    return [method(**{**({} if data is None else method.data_options(*data)), **values})]
 
 
 def _choice(members: Sequence[Sequence[Method]], **options: Any) -> RandomChoice | MethodChoice:

@@ -68,8 +68,8 @@ class SaliencySection(RecipeSection):
         options = dict(self.options)
         owner = f"saliency source {name}" + (" in the training pass" if in_training_pass else "")
         complete_options(options, defaults, owner)
-        given = {option: value for option, value in options.items() if value is not None}  # TOML has no null
-        return self.model_copy(update={"name": name, "options": given})
+        complete = {option: value for option, value in options.items() if value is not None}  # TOML has no null
+        return self.model_copy(update={"name": name, "options": complete})
 
     def build(self, model: nn.Module, data: Normalization, mode: Mode | None = None) -> SaliencySource:
         """Build the source; bottom-up ones undo the normalisation first.

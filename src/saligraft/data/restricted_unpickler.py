@@ -86,7 +86,7 @@ _SUBSTITUTES: dict[tuple[str, str], type] = {
 
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        stand_in = _SUBSTITUTES.get((module_name, global_name))
-        if stand_in is None:
+        substitute = _SUBSTITUTES.get((module_name, global_name))
+        if substitute is None:
             raise pickle.UnpicklingError(f"it calls {module_name}.{global_name}, which is refused")
-        return stand_in()
+        return substitute()

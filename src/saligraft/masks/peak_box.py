@@ -32,11 +32,12 @@ def peak_box(saliency: Tensor, ratio: Tensor, height: int, width: int) -> Tensor
             raise ValueError(f"{name} must be >= 1, got {value}")
     rows, columns = saliency.shape[1:]
     peak = saliency.flatten(1).argmax(dim=1)
-    cell = torch.stack((peak // columns, peak % columns), dim=1)
-    limit = torch.tensor([height, width], device=saliency.device)
-    cells = torch.tensor([rows, columns], device=saliency.device)
-    centre = (2 * cell + 1) * limit // (2 * cells)
     side = checks.at_least_float32(ratio).sqrt()
-    half = torch.stack((side * height, side * width), dim=1).long() // 2
-    box = torch.cat(((centre - half).clamp(min=0), torch.minimum(centre + half, limit)), dim=1)
+    starts, ends = [], []
+    for cell, cells, limit in ((peak // columns, rows, height), (peak % columns, columns, width)):
+        half = (side * limit).long() // 2
+        centre = (2 * cell + 1) * limit // (2 * cells)
+        starts.append((centre - half).clamp(min=0))
+        ends.append((centre + half).clamp(max=limit))
+    box = torch.stack(starts + ends, dim=1)
     return torch.where(usable_maps(saliency)[:, None], box, 0)

@@ -41,7 +41,7 @@ def to_picture(image: Tensor) -> Picture:
     return np.ascontiguousarray(pixels.transpose(1, 2, 0))
 
 
-def spread(cells: Tensor, height: int, width: int) -> Plane:
+def spread_cells(cells: Tensor, height: int, width: int) -> Plane:
     """Spread cells (h,w) over (H,W) pixels exactly as the graft spreads its mask.
 
     Args:
@@ -83,11 +83,11 @@ def heat(image: Tensor, saliency: Tensor, covered: Tensor | None = None) -> Pict
     """
     height, width = image.shape[-2:]
     grey = enlarge(to_picture(image)).mean(2, keepdims=True)
-    blend = 0.30 * grey + 0.70 * _inferno(enlarge(spread(_scaled(saliency), height, width)))
+    blend = 0.30 * grey + 0.70 * _inferno(enlarge(spread_cells(_scaled(saliency), height, width)))
     if max(saliency.shape[-2:]) <= FINEST_GRID:
         _draw_grid(blend, saliency.shape[-2:], height, width, strength=0.22)
     if covered is not None:
-        _hatch(blend, enlarge(spread(covered, height, width)) > 0.5)
+        _hatch(blend, enlarge(spread_cells(covered, height, width)) > 0.5)
     return _rounded(blend)
 
 
@@ -116,8 +116,8 @@ def chosen_cells(image: Tensor, chosen: Tensor, among: Tensor | None = None) -> 
     """
     height, width = image.shape[-2:]
     base = enlarge(to_picture(image)).astype(np.float32)
-    shown = enlarge(spread(chosen, height, width))
-    half = np.zeros_like(shown) if among is None else enlarge(spread(among, height, width)) * (1 - shown)
+    shown = enlarge(spread_cells(chosen, height, width))
+    half = np.zeros_like(shown) if among is None else enlarge(spread_cells(among, height, width)) * (1 - shown)
     grey = base.mean(2, keepdims=True)
     dim = 0.16 * grey + np.array([22, 24, 30])
     faint = 0.40 * base + 0.12 * grey + np.array([14, 15, 18])
@@ -139,7 +139,7 @@ def grafted(image: Tensor, mask: Tensor) -> Picture:
         The enlarged picture.
     """
     out = enlarge(to_picture(image)).astype(np.float32)
-    _outline(out, enlarge(spread(mask, *image.shape[-2:])) > 0.5)
+    _outline(out, enlarge(spread_cells(mask, *image.shape[-2:])) > 0.5)
     return _rounded(out)
 
 
@@ -191,7 +191,7 @@ def _outline(canvas: npt.NDArray[np.floating], inside: npt.NDArray[np.bool_]) ->
 def _draw_grid(canvas: npt.NDArray[np.floating], cells: torch.Size, height: int, width: int, strength: float) -> None:
     """Lighten the lines between cells, in place: a checkerboard changes colour at exactly these lines."""
     board = ((torch.arange(cells[0])[:, None] + torch.arange(cells[1])) % 2).float()
-    colour = enlarge(spread(board, height, width)) > 0.5
+    colour = enlarge(spread_cells(board, height, width)) > 0.5
     edge = np.zeros_like(colour)
     edge[:, 1:] |= colour[:, 1:] != colour[:, :-1]
     edge[1:] |= colour[1:] != colour[:-1]

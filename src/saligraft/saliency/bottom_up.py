@@ -9,7 +9,7 @@ Shapes: B batch, C channels, H W pixels. Maps have the images' size, are detache
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -47,10 +47,15 @@ def fine_grained_saliency(images: Tensor) -> Tensor:
         torch.Size([2, 8, 8])
     """
     checks.images(images)
+    return _in_cached_parts(_fine_grained, images)
+
+
+def _in_cached_parts(compute: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    """Compute maps of a few images at a time on a CPU, so that its cache holds what lies between the steps."""
     at_once = max(CACHED_PIXELS // (images.shape[2] * images.shape[3]), 1)
     if images.device.type != "cpu" or torch.compiler.is_compiling() or len(images) <= at_once:
-        return _fine_grained(images)
-    return torch.cat([_fine_grained(part) for part in torch.split(images, at_once)])
+        return compute(images)
+    return torch.cat([compute(part) for part in torch.split(images, at_once)])
 
 
 def _fine_grained(images: Tensor) -> Tensor:
@@ -89,19 +94,17 @@ def spectral_residual_saliency(images: Tensor) -> Tensor:
     """
     checks.images(images)
     height, width = images.shape[2:]
-    if height * width > SPECTRUM_SIDE**2:  # both operations are linear: do the cheaper order
-        grey = _grey(_resized(checks.at_least_float32(images.detach()), SPECTRUM_SIDE, SPECTRUM_SIDE))
-    else:
-        grey = _resized(_grey(images)[:, None], SPECTRUM_SIDE, SPECTRUM_SIDE)[:, 0]
+    # All is linear, so rows that the small image does not show are left out first.
+    grey = _in_cached_parts(_grey_rows, images) if height > 2 * SPECTRUM_SIDE else _grey(images)
+    grey = _resized(grey[:, None], SPECTRUM_SIDE, SPECTRUM_SIDE)[:, 0]
     spectrum = torch.fft.fft2(grey * GREY_LEVELS)
-    amplitude = spectrum.abs()
-    log_amplitude = (amplitude + 1).log()
+    amplitude = _magnitude(spectrum)
+    log_amplitude = amplitude.log1p()
     residual = (log_amplitude - _filtered(log_amplitude, SPECTRUM_BLUR)).exp()
     # In a flat image only rounding error has an amplitude, below 1, that of one grey level in one pixel.
     rounding = 2 * torch.finfo(amplitude.dtype).eps * amplitude.amax(dim=(1, 2), keepdim=True)
-    factor = torch.where(amplitude > rounding, residual / amplitude, 0.0)
-    back = torch.view_as_real(torch.fft.ifft2(torch.view_as_complex(torch.view_as_real(spectrum) * factor[..., None])))
-    peaks = _filtered(torch.linalg.vector_norm(back, dim=-1), MAP_BLUR).square()
+    factor = (residual / amplitude).masked_fill(amplitude <= rounding, 0.0)
+    peaks = _filtered(_magnitude(torch.fft.ifft2(spectrum * factor)), MAP_BLUR).square()
     return _resized(_to_peak(peaks)[:, None], height, width)[:, 0]
 
 
@@ -240,6 +243,23 @@ def _to_peak(values: Tensor, negligible: Tensor | float = 0.0) -> Tensor:
 
 def _resized(values: Tensor, height: int, width: int) -> Tensor:
     return F.interpolate(values, size=(height, width), mode="bilinear", align_corners=False)
+
+
+def _grey_rows(images: Tensor) -> Tensor:
+    """Grey images of `SPECTRUM_SIDE` rows by bilinear interpolation: (B, C, H, W) -> (B, 64, W)."""
+    images = checks.at_least_float32(images.detach())
+    size = images.shape[2]
+    row = torch.arange(SPECTRUM_SIDE, device=images.device)
+    place = ((row + 0.5) * (size / SPECTRUM_SIDE) - 0.5).clamp(0, size - 1)
+    above = place.long()
+    upper, lower = (images.index_select(2, index) for index in (above, (above + 1).clamp(max=size - 1)))
+    return _grey(torch.lerp(upper, lower, (place - above).to(images.dtype)[:, None]))
+
+
+def _magnitude(values: Tensor) -> Tensor:
+    """Absolute values of complex numbers, as a vectorised kernel computes them: a third of the time of `abs`."""
+    squares = torch.view_as_real(values).square()
+    return (squares[..., 0] + squares[..., 1]).sqrt()
 
 
 def _filtered(values: Tensor, weights: Sequence[float]) -> Tensor:

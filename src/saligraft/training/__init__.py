@@ -4,7 +4,23 @@ from saligraft.config.recipe import Recipe, make_recipe
 from saligraft.config.recipe_file import bundled_recipes, dump_recipe, load_recipe
 from saligraft.training.accelerator import leave_group
 from saligraft.training.best_of import BestOf, train_best_of
-from saligraft.training.evaluate import evaluate, evaluate_occluded, evaluate_run
+from saligraft.training.evaluate import (
+    Calibration,
+    ClassErrors,
+    CorruptionErrors,
+    Localization,
+    Predictions,
+    SavedRun,
+    calibration,
+    evaluate,
+    evaluate_calibration,
+    evaluate_classes,
+    evaluate_corruptions,
+    evaluate_localization,
+    evaluate_occluded,
+    evaluate_run,
+    record_evaluation,
+)
 from saligraft.training.progress import Reporter, SilentReporter, make_reporter
 from saligraft.training.results import EpochMetrics, EpochTiming, Result, Scores
 from saligraft.training.stopping import RunStopped
@@ -12,24 +28,36 @@ from saligraft.training.trainer import Trainer, train
 
 __all__ = [
     "BestOf",
+    "Calibration",
+    "ClassErrors",
+    "CorruptionErrors",
     "EpochMetrics",
     "EpochTiming",
+    "Localization",
+    "Predictions",
     "Recipe",
     "Reporter",
     "Result",
     "RunStopped",
+    "SavedRun",
     "Scores",
     "SilentReporter",
     "Trainer",
     "bundled_recipes",
+    "calibration",
     "dump_recipe",
     "evaluate",
+    "evaluate_calibration",
+    "evaluate_classes",
+    "evaluate_corruptions",
+    "evaluate_localization",
     "evaluate_occluded",
     "evaluate_run",
     "leave_group",
     "load_recipe",
     "make_recipe",
     "make_reporter",
+    "record_evaluation",
     "train",
     "train_best_of",
 ]

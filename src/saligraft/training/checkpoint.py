@@ -107,6 +107,15 @@ def save(
     return final
 
 
+def read(path: Path) -> Checkpoint:
+    """Return a checkpoint after comparing all its files with their checksums.
+
+    Args:
+        path: Its folder; a damaged one raises a ValueError.
+    """
+    return Checkpoint(path=path, state=_verified_state(path))
+
+
 def latest(
     folder: Path, accelerator: Accelerator, check: Callable[[Mapping[str, Any]], object] = lambda _: None
 ) -> Checkpoint | None:
@@ -126,9 +135,9 @@ def latest(
         candidates = paths(folder)
         for path in reversed(candidates):
             try:
-                state = _verified_state(path)
-                check(state)
-                return Checkpoint(path=path, state=state)
+                found = read(path)
+                check(found.state)
+                return found
             except ValueError as error:
                 warnings.warn(f"checkpoint {path} is damaged and skipped: {error}", stacklevel=2)
         if candidates:

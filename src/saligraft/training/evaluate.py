@@ -1,27 +1,45 @@
-"""Evaluation: top-1 and top-5 error and mean loss, each test image counted once over all processes."""
+"""Evaluation of networks and finished runs: errors, also by class, occlusion, localisation, calibration, corruptions.
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+Each evaluation of a run is one function, `evaluate_...`, of a run folder or of a `SavedRun`, which is loaded once and
+whose predictions are computed once. Each test image counts once over all processes.
+Shapes: N test images, B batch, C channels, H W pixels, K classes.
+"""
+
+import copy
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 from torch import Tensor, nn
 
+from saligraft import checks
 from saligraft.config.recipe import Recipe
 from saligraft.config.recipe_file import load_recipe
-from saligraft.data import Split
+from saligraft.data import Batch, Split
+from saligraft.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from saligraft.data.occlude import GRID, hidden_cells, occlude
+from saligraft.io.files import write_atomic
 from saligraft.saliency.base import SaliencySource
+from saligraft.saliency.class_activation import ClassActivation
 from saligraft.saliency.rescale import resize_saliency
 from saligraft.saliency.sources import FeatureMap
+from saligraft.training import checkpoint
 from saligraft.training.accelerator import make_accelerator, sum_over_processes
+from saligraft.training.localization import LEAST_IOU, THRESHOLD, box_iou, boxes_in_view, map_boxes
 from saligraft.training.results import Scores
-from saligraft.training.run_folder import RECIPE, load_weights
-from saligraft.training.setup import labelled_images, load_split, make_loader, make_network
+from saligraft.training.run_folder import DAMAGED, EVALUATION, RECIPE, load_weights
+from saligraft.training.setup import in_memory_format, load_split, make_loader, make_network
+from saligraft.training.state import load_tested_network
 
 TOP_K = 5
+BINS = 15  # of Guo et al. (ICML 2017)
 
 
 @torch.no_grad()
@@ -37,65 +55,81 @@ def evaluate(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], accel
     network.eval()
     sums = [_batch_sums(network(images).float(), labels) for images, labels in batches]
     network.train(was_training)
-    own = torch.stack(sums).double().sum(dim=0).tolist() if sums else [0.0] * 4
+    return _scores(sums, accelerator)
+
+
+def _batch_sums(logits: Tensor, labels: Tensor) -> Tensor:
+    """Sum loss, top-1 errors, top-5 errors and images of one batch, on the host once the device is done."""
+    rank = _rank_of(logits, labels)
+    loss = F.cross_entropy(logits, labels, reduction="sum")
+    wrong1, wrong5 = (rank >= 1).sum(), (rank >= TOP_K).sum()
+    return torch.stack([loss, wrong1, wrong5, torch.full_like(loss, len(labels))]).to("cpu")
+
+
+def _rank_of(logits: Tensor, labels: Tensor) -> Tensor:
+    order = logits.argsort(dim=1, descending=True, stable=True)  # ties go to the lower class index
+    return (order == labels[:, None]).int().argmax(dim=1)
+
+
+def _scores(sums: Sequence[Tensor], accelerator: Accelerator) -> Scores:
+    own = torch.stack(list(sums)).double().sum(dim=0).tolist() if sums else [0.0] * 4
     loss, wrong1, wrong5, images = sum_over_processes(accelerator, own)
     if images == 0:
         raise ValueError("the test set must hold at least one image, got none")
     return Scores(test_loss=loss / images, top1_error=100 * wrong1 / images, top5_error=100 * wrong5 / images)
 
 
-def _batch_sums(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum loss, top-1 errors, top-5 errors and images of one batch, on the host once the device is done."""
-    order = logits.argsort(dim=1, descending=True, stable=True)  # ties go to the lower class index
-    rank = (order == labels[:, None]).int().argmax(dim=1)
-    loss = F.cross_entropy(logits, labels, reduction="sum")
-    wrong1, wrong5 = (rank >= 1).sum(), (rank >= TOP_K).sum()
-    return torch.stack([loss, wrong1, wrong5, torch.full_like(loss, len(labels))]).to("cpu")
-
-
-def evaluate_run(folder: str | Path, overrides: Iterable[str] = ()) -> Scores:
-    """Rebuild network and test data of a run folder and test again; equals the run's final numbers.
+class Predictions(NamedTuple):
+    """A network's answers to all test images, on the host, in the order of the data set.
 
     Args:
-        folder: Of a finished run.
-        overrides: Changes to its recipe, "section.key=value", such as other test data.
+        labels: True classes (N,).
+        logits: (N,K) float32.
+        scores: Errors and loss of them.
     """
-    return _SavedRun.load(folder, overrides).scores()
 
+    labels: Tensor
+    logits: Tensor
+    scores: Scores
 
-def evaluate_occluded(
-    folder: str | Path,
-    shares: Sequence[float],
-    overrides: Iterable[str] = (),
-    reference: str | Path | None = None,
-) -> list[Scores]:
-    """Test a run again for each share of the most salient cells hidden under the data mean (§5.3, Table 7).
+    @property
+    def predicted(self) -> Tensor:
+        """The most probable class of each image (N,); of equal ones the first."""
+        return self.logits.argsort(dim=1, descending=True, stable=True)[:, 0]
 
-    Args:
-        folder: Of a finished run.
-        shares: Of the cells of an 8 × 8 grid, each in [0, 1].
-        overrides: Changes to its recipe, "section.key=value".
-        reference: A run folder whose network's feature map decides which cells are salient, so that several runs are
-            tested on the same images; by default the tested network's own.
-    """
-    counts = [hidden_cells(share) for share in shares]
-    run = _SavedRun.load(folder, overrides)
-    source = (run if reference is None else _SavedRun.load(reference, tested=run)).saliency()
-    return [run.scores(hide=(source, share) if count else None) for share, count in zip(shares, counts, strict=True)]
+    @property
+    def confidence(self) -> Tensor:
+        """The probability of that class (N,)."""
+        return self.logits.double().softmax(dim=1).amax(dim=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SavedRun:
-    """The network of a run folder, with its test data."""
+class SavedRun:
+    """The network of a run folder, with its test data.
 
+    Args:
+        folder: Of the run.
+        recipe: The run's recipe, with overrides applied.
+        accelerator: Knows device and processes.
+        data: Test images.
+        network: On the device, without wrappers.
+    """
+
+    folder: Path
     recipe: Recipe
     accelerator: Accelerator
     data: Split
     network: nn.Module
 
     @classmethod
-    def load(cls, folder: str | Path, overrides: Iterable[str] = (), tested: "_SavedRun | None" = None) -> "_SavedRun":
-        """Load a run with its own test data, or with those of the `tested` run, which must be on the same data set."""
+    def load(cls, folder: str | Path, overrides: Iterable[str] = (), tested: "SavedRun | None" = None) -> "SavedRun":
+        """Load a run.
+
+        Args:
+            folder: Of a finished run.
+            overrides: Changes to its recipe, "section.key=value", such as other test data.
+            tested: A run on the same data set, whose test data to use.
+        """
         folder = Path(folder)
         if not (folder / RECIPE).is_file():
             raise ValueError(f"{folder} is not a run folder: it holds no {RECIPE}")
@@ -107,21 +141,326 @@ class _SavedRun:
         network = make_network(recipe, data)
         load_weights(folder, network)
         network = accelerator.unwrap_model(accelerator.prepare_model(network, evaluation_mode=True))
-        return cls(recipe=recipe, accelerator=accelerator, data=data, network=network)
+        return cls(folder=folder, recipe=recipe, accelerator=accelerator, data=data, network=network)
+
+    @cached_property
+    @torch.no_grad()
+    def predictions(self) -> Predictions:
+        """The network's answers to all test images, from one pass that all evaluations share."""
+        sums, rows = [], []
+        for batch in self.batches():
+            logits = self.network(batch.images).float()
+            sums.append(_batch_sums(logits, batch.labels))
+            rows.append((batch.index.cpu(), batch.labels.cpu(), logits.cpu()))
+        scores = _scores(sums, self.accelerator)
+        labels, logits = self.gather(rows)
+        return Predictions(labels, logits, scores)
+
+    def batches(self, data: Split | None = None) -> Iterator[Batch]:
+        """Iterate over test views, this process's share, with the network in eval mode.
+
+        Args:
+            data: By default all of the run's test images.
+        """
+        self.network.train(False)
+        loader = make_loader(self.recipe, self.data if data is None else data, self.accelerator, train=False)
+        for batch in loader:
+            yield batch._replace(images=in_memory_format(self.recipe, batch.images))
+        loader.close()
+
+    def through_training(self) -> Iterator[tuple[int, "SavedRun"]]:
+        """Iterate over epochs and the run with the network as it was tested after them, oldest first.
+
+        Checkpoints are kept of as many epochs as the run's `training.keep_checkpoints` says.
+        """
+        for path in checkpoint.paths(self.folder):
+            saved = checkpoint.read(path)
+            if saved.state["batch"] == 0:  # the end of an epoch
+                network = copy.deepcopy(self.network)
+                load_tested_network(network, saved)
+                yield saved.state["epoch"], replace(self, network=network)
+
+    def gather(self, rows: Sequence[tuple[Tensor, ...]]) -> list[Tensor]:
+        """Collect values of all processes in the order of the data set.
+
+        Args:
+            rows: For each batch the places of its samples (B,), and values with one entry per sample, on the host.
+        """
+        columns = [torch.cat(parts) for parts in zip(*rows, strict=True)]
+        if self.accelerator.num_processes > 1:
+            columns = [torch.cat(parts) for parts in zip(*gather_object([columns]), strict=True)]
+        order = columns[0].argsort()
+        return [values[order] for values in columns[1:]]
 
     def saliency(self) -> SaliencySource:
         """The paper's forward saliency, of the layer that the run itself used if it named one."""
         section = self.recipe.method.saliency
         return FeatureMap(self.network, section.layer if section.name == "feature-map" else None)
 
-    def scores(self, hide: tuple[SaliencySource, float] | None = None) -> Scores:
-        """Test, with this share of the cells hidden that the source finds most salient."""
-        batches = labelled_images(self.recipe, make_loader(self.recipe, self.data, self.accelerator, train=False))
-        return evaluate(self.network, batches if hide is None else _occluded(batches, *hide), self.accelerator)
+
+AnyRun = str | Path | SavedRun
 
 
-def _occluded(
-    batches: Iterable[tuple[Tensor, Tensor]], source: SaliencySource, share: float
-) -> Iterator[tuple[Tensor, Tensor]]:
-    for images, labels in batches:
-        yield occlude(images, resize_saliency(source(images, labels), GRID), share), labels
+def _load(run: AnyRun, overrides: Iterable[str]) -> SavedRun:
+    return run if isinstance(run, SavedRun) else SavedRun.load(run, overrides)
+
+
+def evaluate_run(run: AnyRun, overrides: Iterable[str] = ()) -> Scores:
+    """Rebuild network and test data of a run folder and test again; equals the run's final numbers.
+
+    Args:
+        run: Folder of a finished run, or the loaded run.
+        overrides: Changes to its recipe, "section.key=value", such as other test data.
+    """
+    return _load(run, overrides).predictions.scores
+
+
+@torch.no_grad()
+def evaluate_occluded(
+    run: AnyRun,
+    shares: Sequence[float],
+    overrides: Iterable[str] = (),
+    reference: str | Path | None = None,
+) -> list[Scores]:
+    """Test a run again for each share of the most salient cells hidden under the data mean (§5.3, Table 7).
+
+    Args:
+        run: Folder of a finished run, or the loaded run.
+        shares: Of the cells of an 8 × 8 grid, each in [0, 1].
+        overrides: Changes to its recipe, "section.key=value".
+        reference: A run folder whose network's feature map decides which cells are salient, so that several runs are
+            tested on the same images; by default the tested network's own.
+    """
+    counts = [hidden_cells(share) for share in shares]
+    run = _load(run, overrides)
+    source = (run if reference is None else SavedRun.load(reference, tested=run)).saliency()
+    sums: list[list[Tensor]] = [[] for _ in shares]
+    for batch in run.batches():
+        saliency = resize_saliency(source(batch.images, batch.labels), GRID) if any(counts) else None
+        for own, share, count in zip(sums, shares, counts, strict=True):
+            images = batch.images if not count or saliency is None else occlude(batch.images, saliency, share)
+            own.append(_batch_sums(run.network(images).float(), batch.labels))
+    return [_scores(own, run.accelerator) for own in sums]
+
+
+class Localization(NamedTuple):
+    """How well boxes from class activation maps agree with the true ones, in percent of the test images.
+
+    Args:
+        accuracy: IoU > 0.5 and the class right: the paper's "Loc Acc" (Table 10).
+        gt_known: IoU > 0.5, whatever the predicted class.
+        class_accuracy: The class right, whatever the box.
+        mean_iou: Mean IoU, times 100.
+        map_size: Height and width of the map before it is resized.
+    """
+
+    accuracy: float
+    gt_known: float
+    class_accuracy: float
+    mean_iou: float
+    map_size: tuple[int, int]
+
+
+@torch.no_grad()
+def evaluate_localization(run: AnyRun, overrides: Iterable[str] = (), *, threshold: float = THRESHOLD) -> Localization:
+    """Localise objects by class activation maps, as in appendix A, Table 10; see `saligraft.training.localization`.
+
+    The map is that of the label's class: where the prediction is right, which alone counts for the accuracy, that is
+    the predicted class, and for GT-known localisation the class is given.
+
+    Args:
+        run: Folder of a finished run on data with boxes, or the loaded run.
+        overrides: Changes to its recipe, "section.key=value".
+        threshold: Share of the map's maximum above which pixels belong to the object.
+    """
+    checks.probability("threshold", threshold)
+    run = _load(run, overrides)
+    if run.data.boxes is None:
+        raise ValueError(
+            f"localization needs data with boxes, such as shapes, cub or tiny-imagenet, got {run.data.name}"
+        )
+    section = run.recipe.method.saliency
+    source = ClassActivation(run.network, section.layer, negative="shift")
+    rows = []
+    size = run.data.image_shape[1:]
+    for batch in run.batches():
+        maps = source(batch.images, batch.labels)
+        true = boxes_in_view(run.data.boxes[batch.index.cpu()], batch.geometry, size)
+        rows.append((batch.index.cpu(), box_iou(map_boxes(maps, size, threshold), true).cpu()))
+    (iou,) = run.gather(rows)
+    right = run.predictions.predicted == run.predictions.labels
+    found = iou > LEAST_IOU
+    accuracy, gt_known, classes, mean = (
+        100 * part.double().mean().item() for part in (found & right, found, right, iou)
+    )
+    return Localization(accuracy, gt_known, classes, mean, (maps.shape[1], maps.shape[2]))
+
+
+class Calibration(NamedTuple):
+    """How far confidence is from accuracy.
+
+    Args:
+        ece: Expected calibration error in percent: the mean over images of |accuracy − confidence| of their bin.
+        mce: The largest such gap of any bin, in percent.
+        mean_confidence: In percent.
+        accuracy: In percent.
+        counts: Images in each bin, from the least confidence on.
+        confidences: Mean confidence of each bin in percent; 0 where it is empty.
+        accuracies: Accuracy of each bin in percent; 0 where it is empty.
+    """
+
+    ece: float
+    mce: float
+    mean_confidence: float
+    accuracy: float
+    counts: tuple[int, ...]
+    confidences: tuple[float, ...]
+    accuracies: tuple[float, ...]
+
+
+def calibration(confidence: Tensor, right: Tensor, bins: int = BINS) -> Calibration:
+    """Compare confidence with accuracy in bins of equal width, (0, 1/bins], ... (Guo et al., ICML 2017, Eq. 3). Pure.
+
+    Args:
+        confidence: Probability of the predicted class (N,).
+        right: Whether that class is the true one, (N,) bool.
+        bins: Number of bins.
+
+    Example:
+        >>> from saligraft.training import calibration
+        >>> round(calibration(torch.tensor([0.9, 0.9, 0.6]), torch.tensor([True, False, True])).ece, 2)
+        40.0
+    """
+    checks.whole_number("bins", bins, least=1)
+    confidence = confidence.double()
+    # Edges belong to the bin below; 0 to the first.
+    edges = torch.arange(1, bins, dtype=torch.float64, device=confidence.device) / bins
+    place = torch.bucketize(confidence, edges)
+    counts = torch.bincount(place, minlength=bins)
+    sums = [torch.bincount(place, weights=values.double(), minlength=bins) for values in (confidence, right)]
+    means = [100 * total / counts.clamp(min=1) for total in sums]
+    gaps = (means[0] - means[1]).abs()
+    return Calibration(
+        ece=float((gaps * counts).sum() / counts.sum()),
+        mce=float(gaps.max()),
+        mean_confidence=100 * float(confidence.mean()),
+        accuracy=100 * float(right.double().mean()),
+        counts=tuple(counts.tolist()),
+        confidences=tuple(means[0].tolist()),
+        accuracies=tuple(means[1].tolist()),
+    )
+
+
+def evaluate_calibration(run: AnyRun, overrides: Iterable[str] = (), *, bins: int = BINS) -> Calibration:
+    """Compute the expected calibration error of a run on its test images.
+
+    Args:
+        run: Folder of a finished run, or the loaded run.
+        overrides: Changes to its recipe, "section.key=value".
+        bins: Number of bins.
+    """
+    checks.whole_number("bins", bins, least=1)
+    predictions = _load(run, overrides).predictions
+    return calibration(predictions.confidence, predictions.predicted == predictions.labels, bins)
+
+
+class ClassErrors(NamedTuple):
+    """Errors class by class.
+
+    Args:
+        classes: Names.
+        confusion: Images of each true class (row) by predicted class (column), (K,K) int64.
+    """
+
+    classes: tuple[str, ...]
+    confusion: Tensor
+
+    @property
+    def counts(self) -> list[int]:
+        """Test images of each class."""
+        return [int(count) for count in self.confusion.sum(dim=1)]
+
+    @property
+    def errors(self) -> list[float | None]:
+        """Top-1 error of each class in percent; None for a class without test images."""
+        right = self.confusion.diagonal().tolist()
+        return [100 * (1 - own / count) if count else None for own, count in zip(right, self.counts, strict=True)]
+
+
+def evaluate_classes(run: AnyRun, overrides: Iterable[str] = ()) -> ClassErrors:
+    """Count, for each true class, how often each class is predicted.
+
+    Args:
+        run: Folder of a finished run, or the loaded run.
+        overrides: Changes to its recipe, "section.key=value".
+    """
+    run = _load(run, overrides)
+    predictions, count = run.predictions, len(run.data.classes)
+    pairs = torch.bincount(predictions.labels * count + predictions.predicted, minlength=count * count)
+    return ClassErrors(run.data.classes, pairs.view(count, count))
+
+
+class CorruptionErrors(NamedTuple):
+    """Errors on corrupted test images.
+
+    Args:
+        clean: Top-1 error in percent without corruption.
+        errors: Of each corruption, top-1 error in percent at severities 1 to 5.
+    """
+
+    clean: float
+    errors: dict[str, tuple[float, ...]]
+
+    @property
+    def mean(self) -> float:
+        """Mean error over corruptions and severities; not relative to another network, as ImageNet-C's mCE is."""
+        return sum(sum(own) / len(own) for own in self.errors.values()) / len(self.errors)
+
+
+@torch.no_grad()
+def evaluate_corruptions(
+    run: AnyRun, overrides: Iterable[str] = (), *, names: Sequence[str] = tuple(CORRUPTIONS)
+) -> CorruptionErrors:
+    """Test a run on corrupted images, every corruption at every severity; the same images for every run.
+
+    Args:
+        run: Folder of a finished run, or the loaded run.
+        overrides: Changes to its recipe, "section.key=value".
+        names: Corruptions of `saligraft.data.corruptions.CORRUPTIONS`.
+    """
+    for name in names:
+        checks.one_of("corruption", name, tuple(CORRUPTIONS))
+    run = _load(run, overrides)
+    cases = [(name, severity) for name in names for severity in SEVERITIES]
+    sums: dict[tuple[str, int], list[Tensor]] = {case: [] for case in cases}
+    mean, std = (
+        torch.tensor(values, device=run.accelerator.device)[:, None, None] for values in (run.data.mean, run.data.std)
+    )
+    for batch in run.batches():  # read once, corrupted in all ways
+        pixels = (batch.images * std + mean).clamp(0, 1)
+        for case in cases:
+            corrupted = (corrupt(pixels, batch.index, *case) - mean) / std
+            logits = run.network(in_memory_format(run.recipe, corrupted)).float()
+            sums[case].append(_batch_sums(logits, batch.labels))
+    errors = {case: _scores(own, run.accelerator).top1_error for case, own in sums.items()}
+    clean = run.predictions.scores.top1_error
+    return CorruptionErrors(clean, {name: tuple(errors[name, severity] for severity in SEVERITIES) for name in names})
+
+
+def record_evaluation(folder: str | Path, results: Mapping[str, Any]) -> Path:
+    """Add results to evaluation.json, atomically; those of other names stay.
+
+    Args:
+        folder: Of the file.
+        results: By name, as JSON holds them.
+
+    Returns:
+        The file.
+    """
+    path = Path(folder) / EVALUATION
+    try:
+        earlier = dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    except DAMAGED as error:
+        raise ValueError(f"{path} is damaged: delete it to evaluate again") from error
+    write_atomic(path, json.dumps({**earlier, **results}, indent=2, allow_nan=False) + "\n")
+    return path

@@ -33,6 +33,14 @@ MARKER, MARKER_FORMAT = "run.json", "saligraft run 1"
 RECIPE, METRICS, RESULT = "recipe.toml", "metrics.jsonl", "result.json"
 TIMING, MODEL, REPORT = "timing.jsonl", "model.safetensors", "report.html"
 RUN_FILES = (RECIPE, METRICS, RESULT, TIMING, MODEL, REPORT)
+EVALUATION, RELIABILITY = "evaluation.json", "reliability.png"
+CONFUSION_TABLE, CONFUSION = "confusion.csv", "confusion.png"
+EVALUATION_FILES = (
+    EVALUATION,
+    RELIABILITY,
+    CONFUSION_TABLE,
+    CONFUSION,
+)  # of `saligraft evaluate`; deleted with the run
 SHOWN_NAMES = 5  # in the message that refuses a folder
 DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)  # what reading damaged JSON raises
 
@@ -107,12 +115,12 @@ class RunFolder:
         """
         self.remove()
         text = dump_recipe(recipe)
-        foreign = [name for name in RUN_FILES if (self.path / name).exists()]
+        foreign = [name for name in (*RUN_FILES, *EVALUATION_FILES) if (self.path / name).exists()]
         if foreign and not (foreign == [RECIPE] and (self.path / RECIPE).read_bytes() == text.encode()):
             raise ValueError(f"the run folder {self.path} holds {_listed(foreign)} of no run: choose another")
         self._mark(run=secrets.token_hex(16), files=[], data=data)
         write_atomic(self.path / RECIPE, text)
-        self._mark(files=[*RUN_FILES])
+        self._mark(files=[*RUN_FILES, *EVALUATION_FILES])
         write_atomic(self.path / TIMING, _lines([{"machine": machine_facts(device, processes)}]))
 
     def remove(self) -> None:

@@ -23,7 +23,7 @@ from saligraft.step import TrainingStep
 from saligraft.training import checkpoint as checkpoints
 from saligraft.training.accelerator import from_main_process
 from saligraft.training.checkpoint import Checkpoint
-from saligraft.training.optimizer import AveragedWeights
+from saligraft.training.optimizer import UPDATES, AveragedWeights
 from saligraft.training.run_folder import History, read_finished, read_history
 
 NETWORK, AVERAGE, OPTIMIZER, MEMORY, LOSSES = "network.", "average.", "optimizer.", "memory.", "losses"
@@ -115,6 +115,18 @@ class Learner(NamedTuple):
             seconds=state["seconds"],
             cpu_seconds=state["cpu_seconds"],
         )
+
+
+def load_tested_network(network: nn.Module, checkpoint: Checkpoint) -> None:
+    """Load the weights that were tested at a checkpoint: the averaged ones where the run has them.
+
+    Args:
+        network: As the run's recipe builds it.
+        checkpoint: At the end of an epoch, where all processes have the same network.
+    """
+    tensors = {**checkpoint.shared(), **checkpoint.own(0)}
+    averaged = {name: value for name, value in _with_prefix(AVERAGE, tensors).items() if name != UPDATES}
+    _load_network(network, averaged or _with_prefix(NETWORK, tensors))
 
 
 def find_progress(path: Path, recipe: Recipe, accelerator: Accelerator) -> tuple[Checkpoint | None, History | None]:

@@ -26,7 +26,7 @@ def without_clutter(draws: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("size", [(32, 32), (24, 40), (40, 24)])
-def test_the_object_lies_whole_within_the_frame(size: tuple[int, int]) -> None:
+def test_the_object_lies_entirely_within_the_frame(size: tuple[int, int]) -> None:
     images, share = render(outlines(), without_clutter(uniforms()), size)
     assert tuple(images.shape) == (COUNT, 3, *size)
     assert images.min() >= 0

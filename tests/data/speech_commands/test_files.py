@@ -131,7 +131,7 @@ NAMES = st.text("0123456789abcdef", min_size=1, max_size=8)
 
 
 @given(speaker=NAMES, number=st.integers(0, 9))
-def test_the_hash_rule_by_whole_numbers(speaker: str, number: int) -> None:
+def test_the_hash_rule_by_integers(speaker: str, number: int) -> None:
     """Independent of the float formula: h · 100 / (2²⁷ − 1) < 10 in whole numbers, h the hash's last 27 bits."""
     last = int.from_bytes(hashlib.sha1(speaker.encode()).digest()[-4:], "big") & (2**27 - 1)
     expected = "validation" if 10 * last < 2**27 - 1 else "test" if 5 * last < 2**27 - 1 else "train"

@@ -139,7 +139,7 @@ def test_the_image_is_the_decibel_below_the_loudest_cell() -> None:
     assert int(image.max()) == 255
 
 
-def test_loudness_of_the_whole_clip_does_not_matter() -> None:
+def test_overall_loudness_does_not_matter() -> None:
     quiet, loud = (mel_image(spectrum(tone(500, amplitude=amplitude))) for amplitude in (0.01, 0.64))
     assert (quiet.int() - loud.int()).abs().max() <= 1
 
@@ -170,13 +170,13 @@ def test_half_of_all_clips_are_changed_within_the_range(field: str, still: float
     assert abs(values.count(still) - expected) < 100
 
 
-def test_all_shifts_are_alike_probable() -> None:
+def test_all_shifts_are_equally_likely() -> None:
     shifts = [changes.shift for changes in drawn(Augmentation(probability=1.0, shift=2), 5000)]
     assert sorted(set(shifts)) == [-2, -1, 0, 1, 2]
     assert all(abs(shifts.count(shift) - 1000) < 130 for shift in set(shifts))
 
 
-def test_changes_are_drawn_apart() -> None:
+def test_changes_are_drawn_independently() -> None:
     changes = drawn(Augmentation())
     both = sum(each.amplitude != 1 and each.stretch != 1 for each in changes)
     assert abs(both - 500) < 90
@@ -263,6 +263,6 @@ def test_slowing_a_ramp_keeps_it_a_ramp() -> None:
     assert played.diff()[2:-2].sub(1 / 1.1).abs().max() < 1e-4
 
 
-def test_speed_one_and_nothing_stay_as_they_are() -> None:
+def test_speed_one_and_empty_clips_are_unchanged() -> None:
     assert torch.equal(slow(tone(300), 1.0), tone(300))
     assert slow(torch.zeros(0), 1.2).shape == (0,)

@@ -140,7 +140,7 @@ def test_names_the_extra_where_torchvision_is_missing(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("alpha", [1e-320, 1e-300, 1e-3, 0.099])
-def test_a_tiny_alpha_gives_whole_weights(alpha: float, generator: torch.Generator) -> None:
+def test_a_tiny_alpha_gives_one_hot_weights(alpha: float, generator: torch.Generator) -> None:
     drawn = AugMix(alpha=alpha).draw(torch.rand(400, 3, 8, 8), generator=generator)
     torch.testing.assert_close(drawn.chain_weight.sum(dim=1), torch.ones(400))
     # Towards 0 all weight falls on one chain, each as often, and the blend is one or the other.

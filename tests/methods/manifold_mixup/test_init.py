@@ -92,7 +92,7 @@ WRAPS: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("kind", WRAPS)
-def test_whatever_a_layer_gives(kind: str) -> None:
+def test_layers_may_return_nested_outputs(kind: str) -> None:
     images, labels = batch()
     model = Gives(*WRAPS[kind])
     with ManifoldMixup(layers=("layer",)).mixing(model, images, labels) as mixed:

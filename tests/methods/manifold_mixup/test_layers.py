@@ -74,7 +74,7 @@ def test_leaves_no_trace_in_the_network() -> None:
     assert all(weight.grad is None and not weight.is_meta for weight in network.parameters())
 
 
-def test_says_so_where_there_are_no_stages() -> None:
+def test_a_network_without_stages_is_an_error() -> None:
     flat = nn.Sequential(nn.Flatten(), nn.Linear(48, 4))
     with pytest.raises(ValueError, match="layers must be named for this model, in which no stages were found; it has"):
         mixing_layers(flat, torch.rand(2, 3, 4, 4))

@@ -25,7 +25,7 @@ def given(ratio: float = 0.5) -> dict[str, Tensor]:
     return {"partner": torch.arange(B).roll(1), "ratio": torch.full((B,), ratio)}
 
 
-def test_takes_the_levels_of_the_mask_and_weighs_by_its_mean() -> None:
+def test_the_mask_has_its_levels_and_its_mean_is_the_weight() -> None:
     mixed = puzzlemix(*batch(), **given(), grid=8)
     assert mixed.mask.shape == (B, 8, 8)
     assert set(mixed.mask.unique().tolist()) == {0.0, 0.5, 1.0}
@@ -76,7 +76,7 @@ def test_smaller_blocks_for_the_transport() -> None:
     assert not torch.equal(coarse.images, fine.images)
 
 
-def test_one_who_meets_itself_stays_as_it_was() -> None:
+def test_a_sample_paired_with_itself_is_left_unchanged() -> None:
     images, labels, saliency = batch()
     itself = torch.arange(B)
     mixed = puzzlemix(images, labels, saliency, partner=itself, ratio=torch.rand(B), grid=16, transport_cost=0.01)
@@ -97,7 +97,7 @@ def test_a_broken_map_leaves_the_destination_alone(bad: float) -> None:
     assert torch.equal(mixed.images[others], whole.images[others])
 
 
-def test_an_empty_map_gives_way() -> None:
+def test_an_empty_map_loses_to_the_other() -> None:
     images, labels, saliency = batch()
     saliency = saliency.clone()
     saliency[3] = 0
@@ -152,11 +152,11 @@ def test_both_solvers_mix_alike() -> None:
 def test_a_missing_solver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.sparse", None)
     with pytest.raises(ImportError, match=r"needs scipy: pip install \"saligraft\[puzzle\]\""):
-        puzzlemix(*batch(), **given(), grid=8)
+        puzzlemix(*batch(), **given(), grid=8, solver="scipy")
 
 
 def test_bad_parameters_are_named() -> None:
-    with pytest.raises(ValueError, match="solver must be one of 'scipy', 'pymaxflow'; got 'gco'"):
+    with pytest.raises(ValueError, match="solver must be one of 'auto', 'scipy', 'pymaxflow'; got 'gco'"):
         PuzzleMix(solver="gco")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="transport_cost must be a finite number > 0, got 0"):
         PuzzleMix(transport_cost=0)

@@ -31,8 +31,7 @@ def test_least_of_all_cuts(solver: Solver) -> None:
         bits = SOLVERS[solver](costs, links)
         assert bits.dtype == torch.bool
         assert value(bits, costs, links) == least
-        if solver == "scipy":
-            assert int(bits.sum()) == max(int(each.sum()) for each in every if value(each, costs, links) == least)
+        assert int(bits.sum()) == max(int(each.sum()) for each in every if value(each, costs, links) == least)
 
 
 @every_solver

@@ -3,14 +3,15 @@
 Ishikawa, PAMI 2003. A block at level k of K = L − 1 becomes K bits of which k are set. Summed over all pairs of bits,
 |x_s − x_t| is (k_s − k_t)² + k_s (K − k_s) + k_t (K − k_t), so equal links between all bits of neighbouring blocks give
 the squared difference once the rest is subtracted from the unary costs; convex unary costs keep the bits in order.
-Optional libraries compute the cut: SciPy (BSD) by default, or PyMaxflow (GPL).
+Optional libraries compute the cut: PyMaxflow (GPL), which is faster, or SciPy (BSD). The masks are the same.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from torch import Tensor
 from saligraft import checks
 from saligraft.methods.puzzlemix.energy import MaskEnergy
 
-Solver = Literal["scipy", "pymaxflow"]
+Solver = Literal["auto", "scipy", "pymaxflow"]
 
 # Capacities are integers below 2^29: twice that, the most a residual link can hold, still fits in 32 bits.
 _LARGEST = 1 << 29
@@ -26,31 +27,32 @@ _LARGEST = 1 << 29
 _BITS_PER_GRAPH = 8192
 
 
-def optimal_levels(energy: MaskEnergy, solver: Solver = "scipy") -> Tensor:
+def optimal_levels(energy: MaskEnergy, solver: Solver = "auto") -> Tensor:
     """Find the levels of minimum energy; solved on the CPU, returned on the energy's device.
 
     Costs are rounded to 29 bits per sample, so a result depends only on its own sample. Among masks of the same energy
-    "scipy" finds the one that shows most of the source; "pymaxflow" may find another.
+    every solver finds the one that shows most of the source.
 
     Args:
         energy: From `mask_energy`; finite, and convex in the level.
-        solver: "scipy" or "pymaxflow".
+        solver: "scipy", "pymaxflow", or "auto": PyMaxflow if it is installed.
 
     Returns:
         Levels (B, g, g), int64 in [0, L).
     """
-    checks.one_of("solver", solver, tuple(SOLVERS))
-    problem = _whole_numbers(energy)
+    checks.one_of("solver", solver, get_args(Solver))
+    cut = SOLVERS[("pymaxflow" if importlib.util.find_spec("maxflow") else "scipy") if solver == "auto" else solver]
+    problem = _integer_costs(energy)
     batch, samples = len(problem[0]), max(1, _BITS_PER_GRAPH // problem[0][0].numel())
     parts = []
     for start in range(0, batch, samples):
         costs, down, across = (part[start : start + samples] for part in problem)
-        parts.append(SOLVERS[solver](costs, _links(costs, down, across)).sum(dim=1))
+        parts.append(cut(costs, _links(costs, down, across)).sum(dim=1))
     levels = torch.cat(parts)
     return levels.to(energy.unary.device)
 
 
-def _whole_numbers(energy: MaskEnergy) -> tuple[Tensor, Tensor, Tensor]:
+def _integer_costs(energy: MaskEnergy) -> tuple[Tensor, Tensor, Tensor]:
     """Integer costs (B, K, g, g) of setting each bit, i.e. of going one level up, and integer weights."""
     unary, down, across = (part.detach().cpu().double() for part in energy)
     top = unary.shape[1] - 1
@@ -72,8 +74,8 @@ def _whole_numbers(energy: MaskEnergy) -> tuple[Tensor, Tensor, Tensor]:
     degree[:, :, 1:] += across
     degree[:, :, :-1] += across
     level = torch.arange(top + 1)
-    taken_off = (level * (top - level)).diff()[:, None, None]
-    return rises.transpose(0, 1) - degree[:, None] * taken_off, down, across
+    correction = (level * (top - level)).diff()[:, None, None]
+    return rises.transpose(0, 1) - degree[:, None] * correction, down, across
 
 
 def _links(costs: Tensor, down: Tensor, across: Tensor) -> Links:
@@ -135,19 +137,20 @@ def scipy_cut(costs: Tensor, links: Links) -> Tensor:
 
 
 def pymaxflow_cut(costs: Tensor, links: Links) -> Tensor:
-    """`scipy_cut` by the algorithm of Boykov and Kolmogorov; returns any of several minima."""
+    """`scipy_cut` by the algorithm of Boykov and Kolmogorov."""
     maxflow = _needed("maxflow", "PyMaxflow, which is under the GPL: pip install PyMaxflow")
     graph = maxflow.GraphInt(costs.numel(), len(links.first))
     nodes = graph.add_nodes(costs.numel())
     capacity = links.capacity.numpy()
     graph.add_edges(links.first.numpy(), links.second.numpy(), capacity, capacity)
     flat = costs.flatten()
-    graph.add_grid_tedges(nodes, flat.clamp(min=0).numpy(), (-flat).clamp(min=0).numpy())
+    # The source pulls bits to be set here: PyMaxflow counts those that neither end reaches as the source's.
+    graph.add_grid_tedges(nodes, (-flat).clamp(min=0).numpy(), flat.clamp(min=0).numpy())
     graph.maxflow()
-    return torch.from_numpy(graph.get_grid_segments(nodes)).view(costs.shape)
+    return ~torch.from_numpy(graph.get_grid_segments(nodes)).view(costs.shape)
 
 
-SOLVERS: dict[Solver, Callable[[Tensor, Links], Tensor]] = {"scipy": scipy_cut, "pymaxflow": pymaxflow_cut}
+SOLVERS: dict[str, Callable[[Tensor, Links], Tensor]] = {"scipy": scipy_cut, "pymaxflow": pymaxflow_cut}
 
 
 def _needed(module: str, how: str) -> Any:

@@ -7,7 +7,7 @@ Shapes: B batch, C channels, H W pixels, g blocks per side.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, get_args
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from saligraft.grafting import graft, pixel_area, spread
 from saligraft.maps import usable_maps
 from saligraft.methods.base import BatchMixer, check_batch
 from saligraft.methods.puzzlemix.energy import EnergyTerms, block_shares, mask_energy
-from saligraft.methods.puzzlemix.graph_cut import SOLVERS, Solver, optimal_levels
+from saligraft.methods.puzzlemix.graph_cut import Solver, optimal_levels
 from saligraft.methods.puzzlemix.transport import move_blocks, transport_plan
 
 
@@ -33,7 +33,7 @@ def puzzlemix(
     terms: EnergyTerms = EnergyTerms(),  # noqa: B008  (an immutable tuple)
     transport_cost: float | None = 0.8,
     transport_grid: int | None = None,
-    solver: Solver = "scipy",
+    solver: Solver = "auto",
     shown: tuple[Tensor, Tensor] | None = None,
 ) -> MixedBatch:
     """Mix one batch for given draws. Pure except for the solver; energy and transport use the originals.
@@ -50,7 +50,7 @@ def puzzlemix(
         terms: Weights of the energy.
         transport_cost: ξ; None leaves blocks in place.
         transport_grid: Blocks per side of the transport, if more than the mask's.
-        solver: "scipy" or "pymaxflow".
+        solver: "scipy", "pymaxflow", or "auto": PyMaxflow if it is installed.
         shown: Other pixels to show, source and destination (in the partners' order), for adversarial noise; None for
             the images.
 
@@ -126,7 +126,7 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
         neighbourhood: Side in pixels of the cells compared along a seam.
         transport_cost: ξ; None leaves blocks in place.
         transport_grid: Minimum blocks per side of the transport; the authors' CIFAR commands amount to 8.
-        solver: "scipy", or "pymaxflow", which is faster but licensed under the GPL.
+        solver: "scipy" (BSD), "pymaxflow" (GPL, faster), or "auto": PyMaxflow if installed; the masks are the same.
         adversarial_probability: Of noise on the source, and on the destination; 0.1 in the authors' commands.
         adversarial_radius: Largest change of a pixel in [0, 1].
         pixel_mean: Mean by which images were normalised; if set, noisy pixels are clamped to [0, 1].
@@ -152,7 +152,7 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
     neighbourhood: int = 4
     transport_cost: float | None = 0.8
     transport_grid: int | None = None
-    solver: Solver = "scipy"
+    solver: Solver = "auto"
     adversarial_probability: float = 0.0
     adversarial_radius: float = 10 / 255
     pixel_mean: float | Sequence[float] | None = None
@@ -162,7 +162,7 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
         super().__post_init__()
         object.__setattr__(self, "grids", checks.grids(self.grids))
         checks.positive("alpha", self.alpha)
-        checks.one_of("solver", self.solver, tuple(SOLVERS))
+        checks.one_of("solver", self.solver, get_args(Solver))
         if self.transport_cost is not None:
             checks.positive("transport_cost", self.transport_cost)
         if self.transport_grid is not None:
