@@ -58,7 +58,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
     Example:
         >>> estimate([1.0, 2.0, 3.0])
-        Estimate(mean=2.0, standard_error=0.5773502691896258, seeds=3)
+        Estimate(mean=2.0, standard_error=0.577..., seeds=3)
     """
     count = len(values)
     if not count:
