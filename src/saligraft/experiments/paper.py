@@ -386,4 +386,25 @@ READINGS = Experiment(
     time="about 30 minutes of two cores, extrapolated",
 )
 
-EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (*TABLES, *FIGURES, READINGS)}
+LABEL_TRUTH = Experiment(
+    name="label-truth",
+    title="Labels against the share of each object that mixed images show, with a trained network's maps",
+    paper="§4.2",
+    parts=(Part(protocol=TINY, methods=(GRAFTING,)),),
+    metrics=tuple(
+        Metric(f"label_truth/{method}, {key}", f"{title}, {words}")
+        for method, title in ((GRAFTING, "grafting"), ("cutmix", "CutMix"), ("saliencymix", "SaliencyMix"))
+        for key, words in (
+            ("error of area labels", "error of area labels"),
+            ("error of calibrated labels", "error of calibrated labels"),
+            ("unseen by own labels", "% that name an unseen object"),
+            ("diversity", "diversity"),
+        )
+    ),
+    measures=("label_truth",),
+    time="about 15 minutes of two cores, extrapolated; none after table-tiny, whose runs it uses",
+)
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment for experiment in (*TABLES, *FIGURES, READINGS, LABEL_TRUTH)
+}
