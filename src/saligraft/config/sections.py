@@ -93,6 +93,8 @@ class NetworkSection(RecipeSection):
     """A network of `saligraft list networks`."""
     options: dict[str, Any] = {}
     """Options of the network, such as dropout and drop_block of a Wide ResNet."""
+    weights: str | None = None
+    """File of initial weights, safetensors or a state dict of torch; a head for other classes is initialised anew."""
 
     @model_validator(mode="after")
     def _can_be_built(self) -> Self:

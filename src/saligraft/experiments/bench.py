@@ -367,20 +367,26 @@ def memory(setting: Setting) -> Iterator[Row]:
     """Measure the most bytes alive at once, the mixed batch included, against the mixed images alone."""
     for size in (setting.large, setting.small):
         images, labels, features = size.images(), size.labels(), size.features()
-        saliency = sg.feature_saliency(features)
-        grafting = functools.partial(steps_1_to_4, sg.SaliencyGrafting(), images, labels, features)
-        calls: dict[str, tuple[Contender, float | None]] = {
-            "steps 1–4, map after a ReLU": (functools.partial(grafting, relu=True), 1.2),
-            "steps 1–4, signed map": (functools.partial(grafting, relu=False), 1.2),
-            "CutMix": (functools.partial(sg.CutMix(), images, labels, saliency), 1.2),
-            "Mixup": (functools.partial(sg.Mixup(), images, labels, saliency), 1.2),
-        }  # fmt: skip
-        calls |= {name: (call, None) for name, call in _peers(images, labels).items() if call is not None}
-        for name, (call, at_most) in calls.items():
-            ratio = peak_bytes(call) / images.nbytes
-            yield Row(
-                section="memory", name=f"{name}, {size}", against="mixed images", values=(ratio,), at_most=at_most
-            )
+        for relu in (True, False):
+            grids = {  # exact for a grid, so that the drawn one must not decide
+                grid: peak_bytes(functools.partial(steps_1_to_4, method, images, labels, features, relu=relu))
+                for grid, method in ((grid, sg.SaliencyGrafting(grids=(grid,))) for grid in sg.SaliencyGrafting().grids)
+            }
+            grid, peak = max(grids.items(), key=lambda item: item[1])
+            what = f"steps 1–4, {'map after a ReLU' if relu else 'signed map'}, {size}"
+            yield _memory_row(what, peak, images, at_most=1.2, note=f"grid {grid}, the largest")
+        mixers: dict[str, BatchMixer[Any]] = {"CutMix": sg.CutMix(), "Mixup": sg.Mixup()}
+        for name, mixer in mixers.items():
+            peak = peak_bytes(functools.partial(mixer, images, labels))
+            yield _memory_row(f"{name}, {size}", peak, images, at_most=1.2)
+        for name, call in _peers(images, labels).items():
+            if call is not None:
+                yield _memory_row(f"{name}, {size}", peak_bytes(call), images, note="one draw")
+
+
+def _memory_row(name: str, peak: int, images: Tensor, at_most: float | None = None, note: str = "") -> Row:
+    values = (peak / images.nbytes,)
+    return Row(section="memory", name=name, against="mixed images", values=values, at_most=at_most, note=note)
 
 
 def solvers(setting: Setting) -> Iterator[Row]:

@@ -364,11 +364,21 @@ READINGS = Experiment(
                 Case(),
                 Case(name="max", title="maps divided by their maximum", settings=("method.options.normalize=max",)),
                 Case(
+                    name="channel-mean",
+                    title="mean over channels, not normalised",
+                    settings=("method.saliency.options.channels=mean", "method.options.normalize=none"),
+                ),
+                Case(
                     name="residual",
                     title="map of the last residual sum",
                     settings=("method.saliency.layer=stages.2",),
                 ),
                 Case(name="sum", title="losses summed", settings=("training.loss_combination=sum",)),
+                Case(
+                    name="softmax-bce",
+                    title="binary cross-entropy of the softmax",
+                    settings=("training.loss=softmax-bce",),
+                ),
                 Case(name="mixed", title="grafts only", settings=("training.passes=mixed",)),
                 Case(name="remembered", title="remembered maps", settings=("training.passes=remembered",)),
             ),
