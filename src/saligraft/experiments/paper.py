@@ -232,7 +232,7 @@ TABLES = (
         ),
         metrics=(BEST, LAST),
         subject=f"{GRAFTING}-stochastic-saliency",
-        time="about 45 minutes of two cores, extrapolated",
+        time="about 50 minutes of two cores, extrapolated",
     ),
     Experiment(
         name="table-speech",
@@ -278,7 +278,7 @@ FIGURES = (
         ),
         metrics=(BEST, LAST),
         seeds={"smoke": 2, "laptop": 3, "paper": 5},
-        time="about 25 minutes of two cores, extrapolated",
+        time="about 45 minutes of two cores, extrapolated",
         x_title="k",
         equal_passes=False,
     ),
@@ -393,7 +393,7 @@ READINGS = Experiment(
         *(Metric(f"maps/salient at σ={s:g}, 8×8", f"% salient, σ = {s:g}") for s in (0.6, 0.8, 0.9, 1.1)),
     ),
     measures=("maps",),
-    time="about 30 minutes of two cores, extrapolated",
+    time="about 45 minutes of two cores, extrapolated",
 )
 
 LABEL_TRUTH = Experiment(
