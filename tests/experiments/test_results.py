@@ -131,6 +131,9 @@ def test_a_figure_is_drawn_from_the_points_that_are_finished(tmp_path: Path) -> 
             write_run(row, tmp_path, 0, 40.0)
     write_results(experiment, rows, scale="smoke", seeds=1, out=tmp_path, command="")
     assert (tmp_path / "figure-temperature" / "figure.png").is_file()
+    page = (tmp_path / "figure-temperature" / "report.html").read_text(encoding="utf-8")
+    assert_self_contained(page)
+    assert 'src="data:image/png;base64,' in page
     assert "temperature T" in (tmp_path / "figure-temperature" / "figure.svg").read_text(encoding="utf-8")
 
 
