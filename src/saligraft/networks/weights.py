@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from saligraft.hooks import is_linear
 from saligraft.networks.base import PooledNetwork
 
 OPTIONAL = "num_batches_tracked"  # a buffer that weights saved by old versions of torch lack
@@ -24,11 +25,7 @@ def find_head(network: nn.Module) -> list[nn.Parameter]:
     elif isinstance(network, PooledNetwork):
         layers = [network.head]
     else:
-        layers = [
-            module
-            for module in network.modules()
-            if isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1))
-        ][-1:]
+        layers = [module for module in network.modules() if is_linear(module)][-1:]
     return [parameter for layer in layers for parameter in layer.parameters()]
 
 
