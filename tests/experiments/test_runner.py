@@ -71,7 +71,7 @@ def test_a_finished_run_without_its_measures_is_not_done(tmp_path: Path) -> None
 def test_a_killed_experiment_resumes_with_what_is_missing(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "tests.experiments.fake_job", str(tmp_path)]
     running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not all((tmp_path / job / "starts").is_file() for job in "0123"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -82,7 +82,7 @@ def test_a_killed_experiment_resumes_with_what_is_missing(tmp_path: Path, number
     (tmp_path / "go").touch()
     time.sleep(0.5)
     assert not (tmp_path / "2" / RESULT).exists()
-    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
     assert again.stdout.startswith("4 runs, 2 of them finished")
     assert [(tmp_path / job / "starts").read_text() for job in "0123"] == ["x", "x", "xx", "xx"]
 

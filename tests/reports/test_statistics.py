@@ -41,6 +41,7 @@ def test_the_estimate_is_mean_and_standard_error() -> None:
         ([12.0, 13.1, 14.0], [10.0, 11.0, 12.0], True, "better"),
         ([10.0, 14.0], [12.0, 12.1], False, "not resolved"),
         ([10.0, 10.0], [10.0, 10.0], False, "not resolved"),
+        ([10.0, 10.0], [12.5, 12.5], False, "not resolved"),  # no spread, no interval
         ([10.0], [90.0], False, "not resolved"),  # one seed resolves nothing
     ],
 )

@@ -262,7 +262,7 @@ def rows_of(
     if not experiment.equal_passes or scale == "paper":
         return rows
     for group in dict.fromkeys(row.group for row in rows):
-        members = {row.method: row for row in rows if row.group == group}
+        members = {row.method: row for row in reversed(rows) if row.group == group}  # the first of each method
         if {PLAIN, experiment.subject} <= members.keys():
             epochs = passes_of(members[experiment.subject].load(0)).forward
             rows.insert(rows.index(members[PLAIN]) + 1, _equal_passes(members[PLAIN], epochs))

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from saligraft.experiments.experiment import passes_of, training_seconds
+from saligraft.experiments.label_truth import evaluate_label_truth
 from saligraft.experiments.show import network_of_run
 from saligraft.masks import salient_regions
 from saligraft.saliency import resize_saliency, saliency_source
@@ -67,7 +68,8 @@ def maps(folder: Path) -> dict[str, float]:
     normalize, temperature = options.get("normalize", "l2"), options.get("temperature", 0.2)
     data = load_split(recipe, "test")
     chosen = data.take(torch.linspace(0, len(data) - 1, min(MAPS, len(data))).long())
-    source = saliency_source("feature-map", lens.network, layer=section.layer)
+    own = section.options if section.name == "feature-map" else {}
+    source = saliency_source("feature-map", lens.network, layer=section.layer, **own)
     maps = torch.cat([source(lens.view(part.float() / 255), None) for part in torch.split(chosen.images, 64)])
     found = {}
     for grid in GRIDS:
@@ -82,9 +84,27 @@ def maps(folder: Path) -> dict[str, float]:
     return found
 
 
+def label_truth(folder: Path) -> dict[str, float | None]:
+    """Measure how far labels are from what mixed images really show; see `experiments.label_truth`.
+
+    Args:
+        folder: Of a run on data with masks or boxes, whose network provides the maps.
+
+    Returns:
+        All in percent, by method.
+    """
+    found: dict[str, float | None] = {}
+    for method, truth in evaluate_label_truth(folder).items():
+        found |= {f"{method}, error of {label} labels": 100 * error for label, error in truth.error.items()}
+        found |= {f"{method}, unseen by {label} labels": share for label, share in truth.unseen.items()}
+        found[f"{method}, diversity"] = None if truth.diversity is None else 100 * truth.diversity
+    return found
+
+
 MEASURE_FUNCTIONS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "run": run,
     "occlusion": occlusion,
     "localization": localization,
     "maps": maps,
+    "label_truth": label_truth,
 }

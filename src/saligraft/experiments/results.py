@@ -1,10 +1,10 @@
 """Results of an experiment: tables, figure, page, result files and commands, from its finished runs alone."""
 
+import base64
 import csv
 import io
 import json
 import shlex
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -239,8 +239,7 @@ def write_results(
         The tables.
     """
     folder = out / experiment.name
-    shutil.rmtree(folder / "results", ignore_errors=True)
-    (folder / "results").mkdir(parents=True)
+    (folder / "results").mkdir(parents=True, exist_ok=True)
     results = collect(experiment, rows, seeds, out)
     tables = [table for table in (result_table(experiment, results), difference_table(experiment, results)) if table]
     for result in results:
@@ -260,7 +259,7 @@ def write_results(
         experiment=experiment,
         scale=scale,
         tables=tables,
-        pictures=[path.name for path in pictures if path.suffix == ".png"],
+        pictures=[base64.b64encode(path.read_bytes()).decode() for path in pictures if path.suffix == ".png"],
         facts={"Command": command, **versions()},
         commands="\n".join(commands),
     )
