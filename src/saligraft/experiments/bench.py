@@ -570,7 +570,8 @@ def trainer(setting: Setting) -> Iterator[Row]:
         "trainer", at_least=1.5,
     )  # fmt: skip
     alone = {"ours": lambda: _exhaust(loader), "theirs": lambda: _exhaust(files)}
-    seconds = {name: [_wall(run) for _ in range(4)][1:] for name, run in alone.items()}
+    passes = [{name: _wall(run) for name, run in alone.items()} for _ in range(1 + setting.few_rounds)][1:]
+    seconds = {name: [each[name] for each in passes] for name in alone}
     yield _ratio(
         "trainer", f"images/s of the loader alone, {data['name']}", f"per-image transforms, {setting.workers} workers",
         seconds, "theirs", "ours",
