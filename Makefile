@@ -4,7 +4,7 @@ PYTHON ?= python3
 OLDEST := .venv-oldest
 PIP_INSTALL = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check mutants bench test-oldest clean
+.PHONY: demo test check smoke mutants bench test-oldest clean
 
 demo: $(VENV)/.installed-lab
 	$(VENV)/bin/saligraft demo --overwrite $(ARGS)
@@ -20,6 +20,10 @@ check: $(VENV)/.installed-dev
 # Takes half an hour, so it is not part of CI.
 mutants: $(VENV)/.installed-dev
 	$(VENV)/bin/python tests/mutants.py $(ARGS)
+
+# Every table and figure of the paper once, in minutes: it shows that all of them run, and nothing else.
+smoke: $(VENV)/.installed-dev
+	$(VENV)/bin/saligraft reproduce all --scale smoke --out runs/smoke $(ARGS)
 
 bench: $(VENV)/.installed-dev
 	$(VENV)/bin/saligraft bench $(ARGS)

@@ -201,3 +201,27 @@ def test_download_comes_before_training(tmp_path: Path, monkeypatch: pytest.Monk
     ]
     assert run(arguments) == 2  # still no files there
     assert asked == [("cifar100", str(tmp_path))]
+
+
+def test_the_best_value_over_several_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    choice = ["train", "shapes-wrn-10-2", *TINY, "--best-of", "optimizer.lr=0.01,0.001"]
+    assert run([*choice, "--seeds", "0,3"]) == 0
+    shown = capsys.readouterr().out
+    folder = tmp_path / "runs" / "shapes-wrn-10-2-seeds0-3"
+    table = json.loads((folder / "best.json").read_text())
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {
+        f"lr-{value}-seed{seed}" for value in ("0.01", "0.001") for seed in (0, 3)
+    }
+    mean = table["runs"][table["best"]]["mean_top1_error"]
+    assert f"best optimizer.lr: {table['best']} ({mean:.2f} % top-1 error, mean of 2 seed(s))" in shown
+    for arguments, words in (
+        ([*choice, "--seeds", "0,x"], "--seeds must be numbers such as 0,1,2, got '0,x'"),
+        ([*choice, "--seeds", "1,1"], "seeds must differ, got 1, 1"),
+        ([*choice, "--seeds", "0,1", "--seed", "2"], "--seeds needs --best-of, and replaces --seed"),
+        (["train", "shapes-wrn-10-2", "--seeds", "0,1"], "--seeds needs --best-of, and replaces --seed"),
+    ):
+        assert run(arguments) == 2
+        assert words in capsys.readouterr().err

@@ -95,7 +95,8 @@ def test_rows_load_and_differ_from_plain_training_in_the_method_alone(protocol: 
             for key in base[section]
             if base[section][key] != other[section][key]
         }
-        assert changed <= {"network.options", "training.warmup_epochs", "optimizer.weight_decay"}, row
+        clean_loss = {"training.originals", "training.loss_combination"} if "puzzlemix" in row else set()
+        assert changed <= {"network.options", "training.warmup_epochs", "optimizer.weight_decay"} | clean_loss, row
         assert (base["schedule"], base["seed"]) == (other["schedule"], other["seed"]), row
         regularizers = other["network"]["options"].keys() - base["network"]["options"].keys()
         assert regularizers <= {"dropout", "drop_block", "shake_drop"}, row
@@ -108,17 +109,18 @@ def test_expected_results_are_the_tables_of_the_paper_or_our_own_and_machine_rea
         for row, table in rows.items()
         for result in table["expected"]
     ]
+    for protocol, rows in bundled_protocols().items():
+        for setting in {result["set"] for table in rows.values() for result in table["expected"] if "set" in result}:
+            load_recipe(protocol, [setting])
     for result, _ in results:
         assert result.keys() <= {"table", "metric", "top1", "top5", "localization", "quoted", "set", "occlude", "on"}
         assert result.get("metric") in {None, "best", "last10_mean", "final"}
         for number in [result[kind] for kind in ("top1", "top5", "localization") if kind in result]:
             assert len(number) in (1, 2)
             assert all(0 < part < 100 for part in number)
-        if "set" in result:
-            load_recipe("cifar100-wrn-28-10", [result["set"]])
     # Rows of the paper's tables; Table 11's other row is Table 3's, and Table 7's first column is Table 4's.
-    rows = {2: 15, 3: 9, 4: 6, 5: 8, 6: 15, 7: 6, 8: 6, 9: 4, 10: 5, 11: 1}
-    assert Counter(result["table"] for result, _ in results if "table" in result) == rows
+    counts = {2: 15, 3: 9, 4: 6, 5: 8, 6: 15, 7: 6, 8: 6, 9: 4, 10: 5, 11: 1}
+    assert Counter(result["table"] for result, _ in results if "table" in result) == counts
     for table in (2, 3, 4, 5, 8, 9):  # the paper's claim
         best, row = min((result["top1"][0], row) for result, row in results if result.get("table") == table)
         assert row.startswith("saliency-grafting"), (table, best)
@@ -199,20 +201,47 @@ def test_methods_are_as_in_appendix_b(protocol: str) -> None:
                 assert method.grids == ((8,) if ablation else grids), row
             elif name in ("mixup", "cutmix", "saliencymix") and on_cifar_or_tiny:
                 assert (method.alpha, method.per) == (1.0, "batch"), row
-                assert method.probability == (1.0 if name == "mixup" else 0.5), row
+                assert method.probability == (1.0 if name == "mixup" or "every-batch" in row else 0.5), row
             elif name == "manifold-mixup" and on_cifar_or_tiny:  # of its authors, but 1 in Table 2
                 assert (method.alpha, method.per) == (1.0 if "pyramidnet" in protocol else 2.0, "batch"), row
             elif name == "puzzlemix" and on_cifar_or_tiny:
                 assert (method.beta, method.gamma, method.eta, method.transport_cost) == (1.2, 0.5, 0.2, 0.8), row
 
 
-@pytest.mark.parametrize("base", ["shapes-wrn-10-2", "cifar100-wrn-28-10", "cifar100-pyramidnet-200-240"])
-def test_the_ablation_takes_one_thing_away_at_a_time(base: str) -> None:
-    variants = ("stochastic-saliency", "stochastic-area", "deterministic-area")
-    full, area, fixed = (bundled(f"{base}-saliency-grafting-{variant}").method.build()[0] for variant in variants)
+TABLE_8 = ("stochastic-saliency", "stochastic-area", "deterministic-area")
+TABLE_8_BY_K = ("k6-stochastic", "k6-stochastic-area", "k6-deterministic")
+
+
+@pytest.mark.parametrize(
+    ("base", "rows", "temperature", "k"),
+    [
+        ("shapes-wrn-10-2", TABLE_8, 0.055, 6),
+        ("cifar100-wrn-28-10", TABLE_8, 0.2, 13),  # the main table's run, and k matched to it
+        ("cifar100-pyramidnet-200-240", TABLE_8, 0.2, 13),
+        ("cifar100-wrn-28-10", TABLE_8_BY_K, 0.023, 6),  # k of Table 2, and T matched to it
+        ("cifar100-pyramidnet-200-240", TABLE_8_BY_K, 0.023, 6),
+    ],
+)
+def test_the_ablation_takes_one_thing_away_at_a_time(
+    base: str, rows: tuple[str, ...], temperature: float, k: int
+) -> None:
+    names = [f"{base}-saliency-grafting-{row}" for row in rows]
+    full, area, fixed = (bundled(name).method.build()[0] for name in names)
     assert (full.selection, full.label_mixing, full.grids) == ("stochastic", "saliency", (8,))
+    assert full.temperature == temperature
     assert area == replace(full, label_mixing="area")
-    assert fixed == replace(area, selection="top-k", k=6)
+    assert replace(fixed, temperature=temperature) == replace(area, selection="top-k", k=k)  # top-k reads no T
+
+
+@pytest.mark.parametrize("name", ["tiny-imagenet-resnet-18-puzzlemix", "imagenet-resnet-50-fast-puzzlemix"])
+def test_puzzlemix_adds_the_loss_of_the_originals_where_its_authors_do(name: str) -> None:
+    recipe = bundled(name)
+    assert recipe.with_originals
+    assert recipe.loss_weights == (1.0, 1.0)
+
+
+def test_imagenets_fast_protocol_starts_as_its_authors_do() -> None:
+    assert bundled("imagenet-resnet-50-fast").network.options == {"zero_gamma": True, "head_std": 0.01}
 
 
 def on_small_files(name: str, roots: dict[str, Path], *, keep_network: bool = False) -> Recipe:

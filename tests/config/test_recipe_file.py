@@ -277,3 +277,46 @@ def test_a_wrong_number_of_epochs_is_named_as_such(epochs: str, tmp_path: Path) 
     (tmp_path / "r.toml").write_text(WARMED)
     with pytest.raises(ValueError, match=r"^\S+: training.epochs must be [^;]*$"):
         load_recipe(tmp_path / "r.toml", [f"training.epochs={epochs}"])
+
+
+def test_a_recipe_written_before_later_settings_existed_keeps_its_meaning(tmp_path: Path) -> None:
+    """As an older version wrote it for a run on CUB: without the new keys, and with the views of then."""
+    (tmp_path / "recipe.toml").write_text(
+        """
+title = "old"
+seed = 1
+[data]
+name = "cub"
+pad = 4
+flip = true
+workers = 0
+subset_seed = 0
+[data.options]
+size = 64
+scale = [0.08, 1.0]
+[network]
+name = "wrn-10-1"
+[method]
+name = "saliency-grafting"
+[method.options]
+temperature = 0.2
+grids = [4, 8]
+[method.saliency]
+name = "feature-map"
+[training]
+epochs = 10
+batch_size = 32
+label_smoothing = 0.1
+[optimizer]
+name = "sgd"
+[schedule]
+name = "cosine"
+"""
+    )
+    recipe = load_recipe(tmp_path / "recipe.toml")
+    assert recipe.data.options["scale"] == (0.08, 1.0)
+    assert not recipe.data.keep_last
+    assert (recipe.training.loss, recipe.network.weights) == ("cross-entropy", None)
+    assert (recipe.method.saliency.network, recipe.method.saliency.options["channels"]) == (None, "sum")
+    (tmp_path / "again.toml").write_text(dump_recipe(recipe))
+    assert load_recipe(tmp_path / "again.toml") == recipe

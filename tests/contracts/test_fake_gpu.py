@@ -20,6 +20,7 @@ from saligraft.methods import REGISTRY, BatchMixer, RandomChoice
 from saligraft.methods.augmix import augmix
 from saligraft.methods.registry import methods_of
 from saligraft.saliency import SALIENCY_SOURCES
+from saligraft.saliency.memory import Views, resample
 
 B, K = 4, 5
 IMAGES = torch.rand(B, 3, 16, 20, generator=torch.Generator().manual_seed(0))
@@ -50,6 +51,17 @@ CHOICES: dict[str, BatchMixer[Any]] = {
 }
 MIXERS = {name: kind() for name, kind in methods_of(BatchMixer).items() if name not in EXEMPT_METHODS} | CHOICES
 
+
+def remembered(images: Tensor, maps: Tensor, partner: Tensor, table: Tensor, geometry: Tensor) -> tuple[Tensor, ...]:
+    """Maps looked up and refreshed, in a table of given size."""
+    memory = sg.SaliencyMemory(samples=len(table))
+    memory.load_state_dict({"maps": table, "known": table[:, 0, 0] > 0})
+    views = Views.of(images, partner, geometry)
+    looked_up = memory.look_up(views)
+    memory.refresh(maps, resample(maps, (maps.shape[1], maps.shape[2])), partner, views)
+    return looked_up, memory.maps, memory.known
+
+
 # Every other function that a step runs on the device, with its arguments.
 CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "feature_saliency": (sg.feature_saliency, (FEATURES,)),
@@ -57,6 +69,11 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "class_activation_map": (saliency.class_activation_map, (FEATURES, torch.rand(K, 6), LABELS)),
     "gradient_activation_map": (saliency.gradient_activation_map, (FEATURES, FEATURES)),
     "gradient_saliency": (saliency.gradient_saliency, (FEATURES,)),
+    "remembered maps": (remembered, (IMAGES, MAPS, PARTNER, MAPS.half(), torch.zeros(B, 3, dtype=torch.int64))),
+    "remembered maps of image files": (
+        remembered,
+        (IMAGES, MAPS, PARTNER, MAPS.half(), torch.ones(B, 7, dtype=torch.int64)),
+    ),
     "fine-grained": (SALIENCY_SOURCES["fine-grained"](), (IMAGES,)),
     "spectral-residual": (SALIENCY_SOURCES["spectral-residual"](), (IMAGES,)),
     "spectral-residual of large images": (saliency.spectral_residual_saliency, (torch.rand(2, 3, 130, 130),)),

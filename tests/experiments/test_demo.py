@@ -22,12 +22,9 @@ from saligraft.experiments.demo import (
     PLAIN,
     DemoSettings,
     demo_recipe,
-    progress_bars,
-    single_threaded_workers,
-    update_bars,
-    worker_count,
 )
 from saligraft.experiments.demo_page import result_table
+from saligraft.experiments.runner import progress_bars, single_threaded_workers, update_bars, worker_count
 from saligraft.training import EpochMetrics, EpochTiming
 from saligraft.training.run_folder import RunFolder
 

@@ -21,6 +21,14 @@ def test_equals_pooling_down_and_bilinear_up(height: int, width: int, grid: int,
     torch.testing.assert_close(resize_saliency(saliency, grid), reference(saliency, grid))
 
 
+def test_compiled_it_is_the_same() -> None:
+    """Compiled code takes another way, by matrix products."""
+    compiled = torch.compile(resize_saliency, backend="eager", fullgraph=True, dynamic=True)
+    for height, width, grid in ((3, 5, 8), (7, 16, 4), (2, 9, 5), (6, 6, 6)):
+        saliency = torch.rand(2, height, width, generator=torch.Generator().manual_seed(0))
+        torch.testing.assert_close(compiled(saliency, grid), reference(saliency, grid))
+
+
 def test_same_size_changes_nothing(generator: torch.Generator) -> None:
     saliency = torch.rand(2, 8, 8, generator=generator)
     assert torch.equal(resize_saliency(saliency, 8), saliency)

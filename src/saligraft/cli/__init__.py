@@ -20,6 +20,7 @@ from saligraft.cli.demo import demo
 from saligraft.cli.evaluate import evaluate
 from saligraft.cli.list import list_choices
 from saligraft.cli.match_temperature import match_temperature
+from saligraft.cli.reproduce import reproduce
 from saligraft.cli.show import show
 from saligraft.cli.train import train
 from saligraft.io.streams import unbreakable
@@ -70,6 +71,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "show": show,
     "train": train,
     "evaluate": evaluate,
+    "reproduce": reproduce,
     "bench": bench,
     "match-temperature": match_temperature,
     "list": list_choices,

@@ -92,7 +92,7 @@ class Recipe(RecipeSection):
         if isinstance(methods[-1], FeatureMixer | StepStrategy):
             return REGISTRY[self.method.parts[-1]].passes
         source = SALIENCY_SOURCES.get(self.method.saliency.name or "", SaliencySource)
-        maps = source.shared if self.with_originals else source.alone
+        maps = source.shared if self.with_originals and self.method.saliency.network is None else source.alone
         return Passes(self._batches + maps.forward, self._batches + maps.backward)
 
     @property
@@ -118,10 +118,10 @@ class Recipe(RecipeSection):
                 )
             if passes == "remembered":
                 check_remembered(method, training.copies)
-                if self.method.saliency.name != "feature-map":
+                if self.method.saliency.name != "feature-map" or self.method.saliency.network is not None:
                     raise ValueError(
-                        "method.saliency.name must be 'feature-map' for training.passes 'remembered', "
-                        f"got {self.method.saliency.name!r}"
+                        "method.saliency.name must be 'feature-map' for training.passes 'remembered', without a "
+                        f"network of its own, got {self.method.saliency.name!r}"
                     )
         source = self.method.saliency
         if self.with_originals and not self.method.with_originals and source.name is not None:

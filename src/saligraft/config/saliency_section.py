@@ -2,15 +2,19 @@
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
+import torch
 from pydantic import Field
 from torch import nn
 
-from saligraft.config.sections import RecipeSection, complete_options
-from saligraft.hooks import Mode
+from saligraft.config.sections import NetworkSection, RecipeSection, complete_options
+from saligraft.data.image_files import LARGEST_VIEW
+from saligraft.hooks import Mode, unwrapped
+from saligraft.networks import build_network
+from saligraft.networks.weights import find_head, load_weights_file
 from saligraft.saliency.base import SaliencySource
-from saligraft.saliency.sources import SALIENCY_SOURCES, saliency_source
+from saligraft.saliency.sources import SALIENCY_SOURCES, ResizedImages, saliency_source
 
 
 class Normalization(NamedTuple):
@@ -35,6 +39,11 @@ class SaliencySection(RecipeSection):
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the source, such as of and over; others keep their defaults, mean and std are the data's."""
 
+    network: NetworkSection | None = None
+    """A frozen network to ask in place of the one in training, as Attentive CutMix's authors do, with its weights."""
+    size: Annotated[int, Field(ge=1, le=LARGEST_VIEW)] | None = None
+    """Side in pixels at which `network` sees the images; by default as they are."""
+
     def complete(self, own: str, *, in_training_pass: bool) -> Self:
         """Return the section with its name and all its options filled in.
 
@@ -48,6 +57,11 @@ class SaliencySection(RecipeSection):
         accepted = _arguments(name)
         if self.layer is not None and "layer" not in accepted:
             raise ValueError(f"layer must be left out for {name}, which reads no layer, got {self.layer!r}")
+        if self.network is not None and "model" not in accepted:
+            raise ValueError(f"network must be left out for {name}, which reads no network, got {self.network.name!r}")
+        if self.size is not None and self.network is None:
+            raise ValueError(f"size must be left out where no network is named, got {self.size}")
+        in_training_pass = in_training_pass and self.network is None
         # A map from the training pass has that pass's mode.
         others = ("model", "layer", "mean", "std", *(("mode",) if in_training_pass else ()))
         defaults = {option: p.default for option, p in accepted.items() if option not in others}
@@ -67,9 +81,23 @@ class SaliencySection(RecipeSection):
         """
         accepted = _arguments(self.name or "feature-map")
         added = data._asdict() if "mean" in accepted else {}
-        if mode is not None and "mode" in accepted:
+        if self.network is not None:
+            model = _frozen(self.network, model, channels=len(data.mean))
+        elif mode is not None and "mode" in accepted:
             added["mode"] = mode
-        return saliency_source(self.name, model, layer=self.layer, **{**self.options, **added})
+        source = saliency_source(self.name, model, layer=self.layer, **{**self.options, **added})
+        return source if self.size is None else ResizedImages(source, self.size)
+
+
+def _frozen(section: NetworkSection, model: nn.Module, channels: int) -> nn.Module:
+    """The network that is asked in place of `model`, with as many classes, on its device; the same in each process."""
+    head = find_head(unwrapped(model))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = build_network(section.name, len(head[-1]) if head else 1000, channels, **section.options)
+    if section.weights is not None:
+        load_weights_file(network, section.weights)
+    return network.to(next(model.parameters()).device).eval()
 
 
 def _arguments(source: str) -> Mapping[str, inspect.Parameter]:

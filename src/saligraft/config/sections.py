@@ -71,8 +71,10 @@ class DataSection(RecipeSection):
     """Also train on the last, smaller batch of an epoch, as CutMix's and PuzzleMix's authors do."""
     per_class_subset: Count | None = None
     """Training images per class, drawn by subset_seed; larger subsets contain smaller ones. All, if left out."""
+    test_subset: Count | None = None
+    """Test images per class, drawn by subset_seed. All, if left out."""
     subset_seed: Seed = 0
-    """Seed of the subset, independent of the run's seed."""
+    """Seed of the subsets, independent of the run's seed."""
 
     @model_validator(mode="after")
     def _complete_options(self) -> Self:
@@ -91,6 +93,8 @@ class NetworkSection(RecipeSection):
     """A network of `saligraft list networks`."""
     options: dict[str, Any] = {}
     """Options of the network, such as dropout and drop_block of a Wide ResNet."""
+    weights: str | None = None
+    """File of initial weights, safetensors or a state dict of torch; a head for other classes is initialised anew."""
 
     @model_validator(mode="after")
     def _can_be_built(self) -> Self:

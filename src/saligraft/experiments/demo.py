@@ -5,29 +5,30 @@ not equal compute: the table lists the cost of each, and if time is left, plain 
 Grafting's time. Trainings run side by side, one on each core, and their cost is measured in CPU time.
 """
 
-import multiprocessing
-import os
-import signal
-import threading
 import time
 import tomllib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 
-import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import TaskID
 
 from saligraft.checks import positive, whole_number
+from saligraft.experiments.runner import (
+    UPDATE_SECONDS,
+    progress_bars,
+    single_threaded_workers,
+    update_bars,
+    worker_count,
+)
 from saligraft.reports.run_report import write_run_page
 from saligraft.training import EpochTiming, Recipe, SilentReporter, load_recipe, train
 from saligraft.training.accelerator import only_cpu
-from saligraft.training.run_folder import METRICS, RECIPE, REPORT, read_marker, remove_run
+from saligraft.training.run_folder import RECIPE, REPORT, read_marker, remove_run
 
 PLAIN, GRAFTING, EQUAL_TIME = "none", "saliency-grafting", "none-equal-time"
 ARMS = {PLAIN: "Plain training", "cutmix": "CutMix", GRAFTING: "Saliency Grafting"}
@@ -40,7 +41,6 @@ BATCH_SIZE = 20
 TITLE = "Demo: "  # prefix of the recipes' titles, which identifies the runs of a demo
 SEED_IN_PLAIN_RUNS = 3.6  # time of all arms of a seed in plain runs: about 1 + 1 + 1.6 (one seed measured 3.5)
 GRAFTING_IN_PLAIN_RUNS = 1.6
-UPDATE_SECONDS = 0.5  # between two updates of the progress bars
 RESERVE = 0.04  # share of the budget kept for the gallery and the page
 
 
@@ -266,32 +266,6 @@ class _Schedule:
             )
 
 
-def progress_bars(console: Console) -> Progress:
-    """Return an empty set of progress bars, one per training to be added; shown only on terminals.
-
-    Args:
-        console: Where the bars are shown.
-
-    Returns:
-        The bars.
-    """
-    columns = (TextColumn("[bold]{task.description}"), BarColumn(), TextColumn("epoch {task.completed}/{task.total}"))
-    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(compact=True))
-    return Progress(*columns, *times, console=console, transient=True, disable=not console.is_terminal)
-
-
-def update_bars(progress: Progress, bars: Mapping[Path, TaskID]) -> None:
-    """Set each bar to the epochs that its training, in another process, has written so far.
-
-    Args:
-        progress: The bars.
-        bars: The bar of each run folder.
-    """
-    for folder, bar in bars.items():
-        if (folder / METRICS).is_file():
-            progress.update(bar, completed=(folder / METRICS).read_bytes().count(b"\n"))
-
-
 def demo_recipe(settings: DemoSettings, method: str, seed: int, epochs: int) -> Recipe:
     """Load the bundled shapes recipe of one method at the demo's size; methods differ in nothing else.
 
@@ -398,50 +372,3 @@ def run_folder(out: Path, arm: str, seed: int) -> Path:
 def _seconds(epoch: EpochTiming) -> float:
     """Time of an epoch that other programs, or the training on the next core, do not prolong."""
     return epoch.cpu_seconds if only_cpu() else epoch.seconds
-
-
-def worker_count() -> int:
-    """Return the number of cores this process may use, or 1 where trainings share a GPU."""
-    if not only_cpu():
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def single_threaded_workers(count: int) -> Iterator[Executor]:
-    """Start processes with one thread each; if the block raises, they are ended at once.
-
-    Steps this small gain little from a second thread, and lose much if another program occupies a core, since all
-    threads of a step wait for the slowest. Two single-threaded processes do not wait for each other.
-
-    Args:
-        count: Number of processes.
-
-    Yields:
-        The pool of processes.
-    """
-    before = set(multiprocessing.active_children())
-    context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads in an undefined state
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker)
-    try:
-        yield pool
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker in set(multiprocessing.active_children()) - before:
-            worker.terminate()
-        raise
-    pool.shutdown()
-
-
-def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent decides
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-    torch.set_num_threads(1)
-
-
-def _exit_with_parent() -> None:
-    """Stop training if the parent process is killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

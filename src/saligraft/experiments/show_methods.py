@@ -7,7 +7,7 @@ Shapes: C channels, H W pixels, h w cells of a map.
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -209,7 +209,14 @@ def write_comparison(scene: Scene, methods: str, pictures: Path | None = None) -
 
 
 def compare(
-    names: Sequence[str], lens: Lens, pool: ImageData, *, count: int, seed: int, lenient: bool = False
+    names: Sequence[str],
+    lens: Lens,
+    pool: ImageData,
+    *,
+    count: int,
+    seed: int,
+    lenient: bool = False,
+    draws: int | None = None,
 ) -> list[ComparedPair]:
     """Apply every method to the same pairs.
 
@@ -220,6 +227,7 @@ def compare(
         count: Number of pairs.
         seed: Seed of the draws.
         lenient: Whether to list a method that cannot run here with the reason instead of raising an error.
+        draws: Results of each method, every one drawn at random; None for those of `SHOWINGS`.
 
     Returns:
         The pairs with every method's results.
@@ -230,7 +238,7 @@ def compare(
         mean, std = (torch.tensor(values)[:, None, None] for values in (pool.mean, pool.std))
         pair = Pair(clean, (clean - mean) / std, pool.labels[[i, j]], key(seed, number))
         with one_thread():
-            methods = tuple(_samples(name, pair, lens, pool, lenient=lenient) for name in names)
+            methods = tuple(_samples(name, pair, lens, pool, lenient=lenient, draws=draws) for name in names)
         compared.append(
             ComparedPair(
                 source=tiles.to_picture(clean[0]),
@@ -243,13 +251,15 @@ def compare(
     return compared
 
 
-def _samples(name: str, pair: Pair, lens: Lens, pool: ImageData, *, lenient: bool) -> MethodSamples:
+def _samples(name: str, pair: Pair, lens: Lens, pool: ImageData, *, lenient: bool, draws: int | None) -> MethodSamples:
     showing = SHOWINGS.get(name, Showing())
+    if draws is not None:
+        showing = replace(showing, results=draws, note="", typical_ratio=False)
     title = showing.title or method_title(name)
     try:
         method = build(name, pool)
         source, maps = _saliency(name, method, pair, lens, pool)
-        results = _results(name, method, pair, lens, pool, maps)
+        results = _results(name, showing, method, pair, lens, pool, maps)
     except (ImportError, ValueError) as error:
         if not lenient:
             raise
@@ -275,13 +285,14 @@ def _at_grid(name: str, method: Any, maps: Tensor) -> Tensor:
     return maps if grid is None else resize_saliency(maps, grid)
 
 
-def _results(name: str, method: Any, pair: Pair, lens: Lens, pool: ImageData, maps: Tensor | None) -> list[Sample]:
-    showing = SHOWINGS.get(name, Showing())
+def _results(
+    name: str, showing: Showing, method: Any, pair: Pair, lens: Lens, pool: ImageData, maps: Tensor | None
+) -> list[Sample]:
     if isinstance(method, StepStrategy):
         views = method.views(pair.clean, generator=_generator(name, pair, 0))
         return [Sample(picture=_enlarged(view[0]), source_weight=None) for view in views[: showing.results]]
     if isinstance(method, BatchMixer):
-        return _mixed_samples(name, method, pair, pool, maps)
+        return _mixed_samples(name, showing, method, pair, pool, maps)
     samples = []
     for draw in range(showing.results):
         generator = _generator(name, pair, draw)
@@ -294,10 +305,9 @@ def _results(name: str, method: Any, pair: Pair, lens: Lens, pool: ImageData, ma
 
 
 def _mixed_samples(
-    name: str, method: BatchMixer[Any], pair: Pair, pool: ImageData, maps: Tensor | None
+    name: str, showing: Showing, method: BatchMixer[Any], pair: Pair, pool: ImageData, maps: Tensor | None
 ) -> list[Sample]:
     """The first draws that show both images, as many as fit on the page; otherwise the first ones."""
-    showing = SHOWINGS.get(name, Showing())
     preferred: list[Sample] = []
     others: list[Sample] = []
     for draw in range(SPARE_DRAWS * showing.results):

@@ -1,4 +1,4 @@
-"""Tables of results: the same rows of text for the terminal (rich) and for a page."""
+"""Tables of results: the same rows of text for the terminal (rich), for a page and as Markdown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,3 +59,18 @@ def terminal_table(table: ResultTable) -> RichTable:
     for i, row in enumerate(table.rows):
         out.add_row(*(Text(cell, style="bold green" if (i, j) in table.best else "") for j, cell in enumerate(row)))
     return out
+
+
+def markdown_table(table: ResultTable) -> str:
+    """Format a table as Markdown, with the notes under it.
+
+    Args:
+        table: The table.
+
+    Returns:
+        Lines that end with a newline.
+    """
+    rows = [[f"**{c}**" if (i, j) in table.best else c for j, c in enumerate(row)] for i, row in enumerate(table.rows)]
+    ruler = ["---", *["---:"] * (len(table.columns) - 1)]
+    lines = [f"| {' | '.join(cells)} |" for cells in (table.columns, ruler, *rows)]
+    return "\n".join([*lines, "", *(f"{note}\n" for note in table.notes)])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from saligraft import checks
@@ -59,18 +60,23 @@ class Views(NamedTuple):
 
 def _boxes(images: Tensor, geometry: Tensor | None) -> Tensor:
     """Geometry in its longer form, (B, 7)."""
-    size = images.new_tensor(images.shape[2:], dtype=torch.int64).expand(len(images), 2)
     if geometry is None:
-        none = torch.zeros_like(size)
-        return torch.cat([none, size, size, none[:, :1]], dim=1)
+        return _whole(len(images), images.device)
     if geometry.ndim != 2 or len(geometry) != len(images) or geometry.shape[1] not in (3, 7):
         raise ValueError(f"geometry must be {GEOMETRY}, got {checks.shape_of(geometry)}")
     geometry = geometry.to(images.device, torch.int64)
     if geometry.shape[1] == 3:
-        return torch.cat([geometry[:, :2], size, size, geometry[:, 2:]], dim=1)
+        # Filled in on the device: a copy of numbers from the host would wait for it.
+        height, width = (torch.full_like(geometry[:, :1], side) for side in images.shape[2:])
+        return torch.cat([geometry[:, :2], height, width, height, width, geometry[:, 2:]], dim=1)
     if checks.may_look(geometry) and not bool((geometry[:, 2:6] > 0).all()):
         raise ValueError(f"geometry must have sizes > 0, got {int(geometry[:, 2:6].min())}")
     return geometry
+
+
+def _whole(count: int, device: torch.device) -> Tensor:
+    """Boxes (count, 7) of views that show the frame as it is; sizes matter only relative to each other."""
+    return F.pad(torch.ones(count, 4, dtype=torch.int64, device=device), (2, 1))
 
 
 @checks.without_autocast
@@ -126,7 +132,7 @@ def resample(maps: Tensor, cells: tuple[int, int]) -> Tensor:
         maps: (B, m, n).
         cells: h, w of the result.
     """
-    return to_view(maps, torch.tensor([[0, 0, 1, 1, 1, 1, 0]], device=maps.device), cells)
+    return to_view(maps, _whole(1, maps.device), cells)
 
 
 def _overlaps(

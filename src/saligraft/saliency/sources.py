@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saligraft import checks
@@ -106,6 +107,31 @@ class OwnFunction(SaliencySource):
                 "the saliency function returned no map that is finite and >= 0: nothing is mixed", stacklevel=2
             )
         return checks.at_least_float32(saliency.detach())
+
+
+class ResizedImages(SaliencySource):
+    """A source that sees the images at another size, as a frozen network was trained on.
+
+    Args:
+        source: makes the maps.
+        size: height and width of the images that it sees.
+
+    Example:
+        >>> ResizedImages(OwnFunction(lambda images: images.abs().mean(dim=1)), 7)(torch.rand(2, 3, 4, 4)).shape
+        torch.Size([2, 7, 7])
+    """
+
+    def __init__(self, source: SaliencySource, size: int) -> None:
+        self.source, self.size = source, size
+
+    @property
+    def site(self) -> Site | None:
+        return self.source.site
+
+    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        checks.images(images)
+        size = (self.size, self.size)
+        return self.source(F.interpolate(images, size, mode="bilinear", antialias=True), labels)
 
 
 SALIENCY_SOURCES: dict[str, type[SaliencySource]] = {

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from saligraft.config.sections import OptimizerSection
-from saligraft.hooks import is_linear
-from saligraft.networks.base import PooledNetwork
+from saligraft.networks.weights import find_head
 
 INITIAL_LR = "initial_lr"  # as torch's own schedulers name it
 UPDATES = "updates_taken"  # a name beside those of the network's tensors
@@ -58,20 +57,12 @@ def parameter_groups(network: nn.Module, section: OptimizerSection) -> list[dict
 
 
 def head_parameters(network: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters of the layer that gives the logits.
+    """Return the parameters of the layer that gives the logits; raise if there is none.
 
     Args:
-        network: timm's classifier is used, our networks' head, otherwise the last linear layer; a 1 × 1 convolution
-            counts as linear, as in SqueezeNet. Some of timm's networks have two classifiers.
+        network: As in `saligraft.networks.weights.find_head`.
     """
-    if callable(getattr(network, "get_classifier", None)):
-        classifier = network.get_classifier()  # type: ignore[operator]
-        layers = list(classifier) if isinstance(classifier, tuple | list) else [classifier]
-    elif isinstance(network, PooledNetwork):
-        layers = [network.head]
-    else:
-        layers = [module for module in network.modules() if is_linear(module)][-1:]
-    parameters = [parameter for layer in layers for parameter in layer.parameters()]
+    parameters = find_head(network)
     if not parameters:
         raise ValueError(
             f"optimizer.head_lr must be left out for {type(network).__name__}, which has no fully-connected last layer"

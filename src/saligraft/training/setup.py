@@ -32,7 +32,7 @@ WEIGHTS, MIXING, LAYERS = range(3)
 
 
 def load_split(recipe: Recipe, split: str) -> Split:
-    """Load the recipe's "train" or "test" images; of the training images, the recipe's subset per class.
+    """Load the recipe's "train" or "test" images; of each, the recipe's subset per class.
 
     Args:
         recipe: What to load.
@@ -42,9 +42,8 @@ def load_split(recipe: Recipe, split: str) -> Split:
     data = datasets.load(section.name, split=split, root=section.root, **section.options)
     if not len(data):
         raise ValueError(f"{section.name} must hold images to {split} on, got none")
-    if split != "train" or section.per_class_subset is None:
-        return data
-    return per_class_subset(data, section.per_class_subset, section.subset_seed)
+    count = section.per_class_subset if split == "train" else section.test_subset
+    return data if count is None else per_class_subset(data, count, section.subset_seed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from saligraft.config.method_section import Normalization
 from saligraft.config.recipe import Recipe
 from saligraft.data import Batch
 from saligraft.data.keyed_draws import key
+from saligraft.networks.weights import load_weights_file
 from saligraft.regularizers import DropBlock, set_drop_block_progress
 from saligraft.training import checkpoint, setup
 from saligraft.training.accelerator import (
@@ -140,6 +141,8 @@ class Trainer:
         with shared_errors(accelerator):
             self.train_data, self.test_data = setup.load_split(recipe, "train"), setup.load_split(recipe, "test")
             network = setup.make_network(recipe, self.train_data)
+            if recipe.network.weights is not None:
+                load_weights_file(network, recipe.network.weights)
             methods = recipe.method.build(Normalization(self.train_data.mean, self.train_data.std))
             setup.check_method(recipe, network, self.train_data, methods)
             optimizer = build_optimizer(network, recipe.optimizer)

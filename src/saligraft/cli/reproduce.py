@@ -1,0 +1,144 @@
+"""`saligraft reproduce`: tables and figures of the paper, with its values beside ours."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from saligraft.checks import one_of, whole_number
+
+if TYPE_CHECKING:
+    from saligraft.experiments.experiment import Experiment, ScaleName
+
+SCALES = ("smoke", "laptop", "paper")
+LAUNCHERS = ("local", "slurm")
+ALL = "all"
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Experiments of --list, or all.", show_default=False)
+    ] = None,
+    list_all: Annotated[
+        bool, typer.Option("--list", help="List the experiments, their cost at each scale and what is done in --out.")
+    ] = False,
+    scale: Annotated[str, typer.Option(help="smoke (seconds), laptop (minutes to hours) or paper (GPUs).")] = "laptop",
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", help="Seeds, from 0.", show_default="the experiment's own")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", help="Runs at the same time.", show_default="one per core")
+    ] = None,
+    data_root: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the data set's files.", show_default="shapes, or data/NAME"),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of runs and results.", show_default="runs/reproduce-SCALE"),
+    ] = None,
+    launcher: Annotated[str, typer.Option(help="local processes, or slurm: an array of jobs.")] = "local",
+    partition: Annotated[str | None, typer.Option(help="Slurm: partition of the jobs.")] = None,
+    gpus: Annotated[int, typer.Option(metavar="N", help="Slurm: GPUs of each job.")] = 1,
+    minutes: Annotated[int, typer.Option(metavar="N", help="Slurm: time limit of each job.")] = 1440,
+) -> None:
+    """Run experiments of the paper and write tables and figures with the paper's values beside ours.
+
+    Runs are kept in OUT/runs: finished ones are not trained again, stopped ones resume, and experiments share equal
+    runs. OUT/NAME holds table.md, table.csv, the figure, report.html, every result, and the commands of single runs.
+    At the scale paper the protocols are followed to the letter; laptop is the same in small, on shapes unless
+    --data-root is given.
+
+    Examples:
+
+    [bold]saligraft reproduce --list[/bold]   all experiments, with their cost
+
+    [bold]saligraft reproduce table-wrn --data-root data/cifar100[/bold]   Table 3 in small, on real images
+
+    [bold]saligraft reproduce all --scale smoke[/bold]   everything once, in minutes
+
+    [bold]saligraft reproduce table-wrn --scale paper --launcher slurm --partition gpu[/bold]   on a cluster
+    """
+    import sys
+
+    from rich.console import Console
+
+    from saligraft.experiments.experiment import jobs_of, rows_of
+    from saligraft.experiments.paper import EXPERIMENTS, regime
+    from saligraft.experiments.results import write_results
+    from saligraft.experiments.runner import LocalLauncher, SlurmLauncher, run_jobs
+    from saligraft.reports.tables import markdown_table, terminal_table
+
+    one_of("scale", scale, SCALES)
+    chosen = cast("ScaleName", scale)
+    one_of("launcher", launcher, LAUNCHERS)
+    for flag, value in (("--seeds", seeds), ("--jobs", jobs)):
+        if value is not None:
+            whole_number(flag, value, least=1)
+    for name in names or ():
+        one_of("experiment", name, (*EXPERIMENTS, ALL))
+    wanted = list(EXPERIMENTS) if not names or ALL in names else list(dict.fromkeys(names))
+    out = out or Path("runs") / f"reproduce-{scale}"
+    if list_all:
+        _print_list([EXPERIMENTS[name] for name in wanted], data_root, seeds, chosen, out)
+        return
+    if not names:
+        raise ValueError(f"name an experiment, or all; valid: {', '.join(EXPERIMENTS)}")
+    rows = {name: rows_of(EXPERIMENTS[name], chosen, regime, data_root) for name in wanted}
+    counts = {name: seeds or EXPERIMENTS[name].seeds[chosen] for name in wanted}
+    every = [job for name in wanted for job in jobs_of(EXPERIMENTS[name], rows[name], counts[name], out)]
+    cluster = SlurmLauncher(folder=out / "slurm", partition=partition, gpus=gpus, minutes=minutes, parallel=jobs or 256)
+    words = ["saligraft", *sys.argv[1:]]
+    try:
+        failures = run_jobs(every, LocalLauncher(processes=jobs) if launcher == "local" else cluster)
+    except KeyboardInterrupt:
+        print("saligraft: stopped; the same command resumes", file=sys.stderr)
+        raise
+    console = Console()
+    for name in wanted:
+        tables = write_results(
+            EXPERIMENTS[name], rows[name], scale=chosen, seeds=counts[name], out=out, command=" ".join(words)
+        )
+        for table in tables:
+            if console.is_terminal:
+                console.print(terminal_table(table))
+            else:  # a file or pipe has no width to fit
+                print(markdown_table(table))
+        print(f"{name}: {out / name / 'report.html'}\n")
+    if failures:
+        folder, reason = next(iter(failures.items()))
+        raise ValueError(f"{len(failures)} of {len(every)} runs failed; the first is {folder}: {reason}")
+
+
+def _print_list(
+    experiments: "list[Experiment]", data_root: Path | None, seeds: int | None, scale: "ScaleName", out: Path
+) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from saligraft.experiments.experiment import cost_of, rows_of
+    from saligraft.experiments.paper import regime
+    from saligraft.experiments.results import progress_of
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", caption_justify="left")
+    table.add_column("name", style="cyan", no_wrap=True)
+    for column in ("scale", "what it takes"):
+        table.add_column(column)
+    for experiment in experiments:
+        table.add_section()
+        table.add_row(experiment.name, "", f"[bold]{experiment.paper}: {experiment.title}[/]")
+        for name in SCALES:
+            own = cast("ScaleName", name)
+            rows, count = rows_of(experiment, own, regime, data_root), seeds or experiment.seeds[own]
+            cost = cost_of(rows, count)
+            if name == "laptop":
+                cost += f"; {experiment.time}"
+            if name == scale:
+                cost += "; [green]done in {}: {} of {}[/]".format(out, *progress_of(experiment, rows, count, out))
+            table.add_row("", name, cost)
+    table.caption = (
+        "Of all runs together; passes are forward + backward passes over the training images, in epochs. Experiments "
+        "share equal runs: all of them together take less."
+    )
+    Console().print(table)

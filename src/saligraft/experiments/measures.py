@@ -1,0 +1,110 @@
+"""Measurements of a finished run beside its errors: cost, map size, occlusion, localisation, statistics of its maps."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from saligraft.experiments.experiment import passes_of, training_seconds
+from saligraft.experiments.label_truth import evaluate_label_truth
+from saligraft.experiments.show import network_of_run
+from saligraft.masks import salient_regions
+from saligraft.saliency import resize_saliency, saliency_source
+from saligraft.training import evaluate_localization, evaluate_occluded, load_recipe
+from saligraft.training.run_folder import RECIPE
+from saligraft.training.setup import load_split
+
+HIDDEN = (12.5, 25.0)  # % of the cells, as in Table 7
+GRIDS = (4, 8)
+TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+THRESHOLDS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)
+MAPS = 512  # test images whose maps are averaged over
+MEAN_P = 0.5  # E[p_B] for Beta(a, a): the expected share of salient cells that are grafted
+
+
+def run(folder: Path) -> dict[str, Any]:
+    """Measure what a run cost, and the size of its last map.
+
+    Args:
+        folder: Of the run.
+    """
+    forward, backward = passes_of(load_recipe(folder / RECIPE))
+    lens = network_of_run(folder)
+    images = torch.zeros(1, len(lens.mean), *(lens.size or (32, 32)))
+    height, width = lens.saliency(images).shape[1:]
+    cost = {"seconds": training_seconds(folder), "forward": forward, "backward": backward}
+    return {**cost, "map": f"{height}×{width}"}
+
+
+def occlusion(folder: Path) -> dict[str, float]:
+    """Measure the top-1 error with the most salient cells hidden (§5.3, Table 7).
+
+    Args:
+        folder: Of the run.
+    """
+    shares = (0.0, *HIDDEN)
+    scores = evaluate_occluded(folder, [share / 100 for share in shares])
+    return {f"{share:g}": score.top1_error for share, score in zip(shares, scores, strict=True)}
+
+
+def localization(folder: Path) -> dict[str, float]:
+    """Measure how often CAM's box overlaps the true one by more than half and the class is right (Table 10).
+
+    Args:
+        folder: Of the run.
+    """
+    return {"accuracy": evaluate_localization(folder).accuracy}
+
+
+def maps(folder: Path) -> dict[str, float]:
+    """Measure, over test images, the share of salient cells against T and σ, and the expected number of grafted cells.
+
+    Args:
+        folder: Of the run; its method says by which layer and normalisation.
+    """
+    recipe, lens = load_recipe(folder / RECIPE), network_of_run(folder)
+    options, section = recipe.method.options, recipe.method.saliency
+    normalize, temperature = options.get("normalize", "l2"), options.get("temperature", 0.2)
+    data = load_split(recipe, "test")
+    chosen = data.take(torch.linspace(0, len(data) - 1, min(MAPS, len(data))).long())
+    own = section.options if section.name == "feature-map" else {}
+    source = saliency_source("feature-map", lens.network, layer=section.layer, **own)
+    maps = torch.cat([source(lens.view(part.float() / 255), None) for part in torch.split(chosen.images, 64)])
+    found = {}
+    for grid in GRIDS:
+        saliency = resize_saliency(maps, grid)
+
+        def share(temperature: float, threshold: float, saliency: torch.Tensor = saliency) -> float:
+            return float(salient_regions(saliency, temperature, threshold, normalize=normalize).float().mean())
+
+        found[f"grafted cells, {grid}×{grid}"] = MEAN_P * grid**2 * share(temperature, options.get("threshold", 1.0))
+        found |= {f"salient at T={T:g}, {grid}×{grid}": 100 * share(T, 1.0) for T in TEMPERATURES}
+        found |= {f"salient at σ={s:g}, {grid}×{grid}": 100 * share(temperature, s) for s in THRESHOLDS}
+    return found
+
+
+def label_truth(folder: Path) -> dict[str, float | None]:
+    """Measure how far labels are from what mixed images really show; see `experiments.label_truth`.
+
+    Args:
+        folder: Of a run on data with masks or boxes, whose network provides the maps.
+
+    Returns:
+        All in percent, by method.
+    """
+    found: dict[str, float | None] = {}
+    for method, truth in evaluate_label_truth(folder).items():
+        found |= {f"{method}, error of {label} labels": 100 * error for label, error in truth.error.items()}
+        found |= {f"{method}, unseen by {label} labels": share for label, share in truth.unseen.items()}
+        found[f"{method}, diversity"] = None if truth.diversity is None else 100 * truth.diversity
+    return found
+
+
+MEASURE_FUNCTIONS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "run": run,
+    "occlusion": occlusion,
+    "localization": localization,
+    "maps": maps,
+    "label_truth": label_truth,
+}

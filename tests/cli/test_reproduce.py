@@ -1,0 +1,53 @@
+"""`saligraft reproduce` as a user types it. Everything at once: `saligraft reproduce all --scale smoke`."""
+
+from pathlib import Path
+
+import pytest
+
+from saligraft.cli import run
+from saligraft.experiments.paper import EXPERIMENTS
+
+
+@pytest.mark.slow
+def test_a_table_and_a_figure_end_to_end(tmp_path: Path, capsys) -> None:
+    command = ["reproduce", "table-saliency", "figure-samples", "--scale", "smoke", "--out", str(tmp_path)]
+    assert run([*command, "--seeds", "2", "--jobs", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "8 runs, 0 of them finished" in printed
+    table = (tmp_path / "table-saliency" / "table.md").read_text(encoding="utf-8")
+    for words in ("Saliency Grafting by CAM", "15.70", "3.54", "4×4", "equal passes", "not resolved"):
+        assert words in table
+    assert (tmp_path / "figure-samples" / "methods.png").is_file()
+    assert run([*command, "--seeds", "2"]) == 0  # nothing is trained again
+    assert "8 runs, 8 of them finished" in capsys.readouterr().out
+    assert run(["reproduce", "table-saliency", "--list", "--scale", "smoke", "--out", str(tmp_path)]) == 0
+    assert "8 of 8" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_list_names_everything_with_its_cost(tmp_path: Path, capsys) -> None:
+    assert run(["reproduce", "--list", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    for name in EXPERIMENTS:
+        assert name in printed
+    assert "54 runs, 21,600 epochs" in " ".join(printed.split())  # Table 3: 9 rows, 2 weight decays, 3 seeds
+    assert "0 of 30" in " ".join(printed.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "name an experiment, or all"),
+        (["table-one"], "experiment must be one of"),
+        (["table-wrn", "--scale", "large"], "scale must be one of"),
+        (["table-wrn", "--launcher", "cloud"], "launcher must be one of"),
+        (["table-wrn", "--seeds", "0"], "--seeds must be >= 1"),
+        (["table-wrn", "--jobs", "0"], "--jobs must be >= 1"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_exit_code_2(tmp_path: Path, capsys, arguments: list[str], words: str) -> None:
+    assert run(["reproduce", *arguments, "--out", str(tmp_path / "out")]) == 2
+    captured = capsys.readouterr()
+    assert len(captured.err.strip().splitlines()) == 1
+    assert words in captured.err
+    assert not (tmp_path / "out").exists()

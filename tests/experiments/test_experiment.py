@@ -1,0 +1,131 @@
+"""The paper's experiments: every row loads at every scale, rows and numbers are the paper's, equal runs are shared."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from saligraft.experiments.experiment import (
+    EQUAL_PASSES,
+    SCALES,
+    Row,
+    ScaleName,
+    jobs_of,
+    passes_of,
+    row_settings,
+    rows_of,
+    run_folder,
+)
+from saligraft.experiments.measures import MEASURE_FUNCTIONS
+from saligraft.experiments.paper import EXPERIMENTS, WRN, regime
+from saligraft.training import load_recipe
+
+# Rows of the paper's tables that carry a number of it.
+PAPER_ROWS = {
+    **{"table-pyramidnet": 15, "table-wrn": 9, "table-tiny": 6, "table-imagenet": 8, "table-scarcity": 15},
+    **{"table-occlusion": 3, "table-ablation": 6, "table-speech": 4, "table-localization": 5, "table-saliency": 2},
+}
+
+
+def rows(name: str, scale: ScaleName, data_root: Path | None = None) -> dict[str, Row]:
+    found = rows_of(EXPERIMENTS[name], scale, regime, data_root)
+    assert len({row.name for row in found}) == len(found)
+    return {row.name: row for row in found}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_row_is_a_valid_recipe(name: str, scale: ScaleName) -> None:
+    for data_root in (None, Path("data")):
+        for row in rows(name, scale, data_root).values():
+            recipe = row.load(1, row.variants[0])
+            assert recipe.seed == 1
+            on_shapes = scale == "smoke" or (scale == "laptop" and data_root is None)
+            assert (recipe.data.name == "shapes") == on_shapes
+            assert recipe.data.root == (None if on_shapes or data_root is None else "data")
+            assert not recipe.never_mixes
+    assert set(EXPERIMENTS[name].measures) <= MEASURE_FUNCTIONS.keys()
+
+
+@pytest.mark.parametrize(("name", "count"), PAPER_ROWS.items())
+def test_tables_have_the_papers_rows_and_numbers(name: str, count: int) -> None:
+    for scale in ("paper", "smoke"):
+        printed = [row for row in rows(name, scale).values() if row.expected]
+        if scale == "paper":
+            assert len(printed) == count
+        assert printed
+
+
+def test_numbers_stand_beside_the_metric_that_the_paper_reports() -> None:
+    assert rows("table-wrn", "paper")["saliency-grafting"].expected == {
+        "top1_error/best": (15.32, 0.13),
+        "top5_error/best": (3.54, 0.03),
+    }
+    assert rows("table-tiny", "paper")["none"].expected["top1_error/last10_mean"] == (38.54, 0.15)
+    assert rows("table-scarcity", "paper")["puzzlemix-50"].expected == {"top1_error/best": (54.69, 0.54)}
+    assert rows("table-occlusion", "paper")["puzzlemix"].expected == {
+        **{"occlusion/0": (35.79,), "occlusion/12.5": (50.91,), "occlusion/25": (66.23,)}
+    }
+    assert rows("table-ablation", "paper")["wrn-saliency-grafting-stochastic-area"].expected == {
+        "top1_error/best": (15.67,)
+    }
+    assert rows("table-localization", "paper")["cutmix"].expected == {"localization/accuracy": (27.95, 0.52)}
+    assert rows("table-wrn", "paper")["manifold-mixup"].quoted == "Verma et al."
+    assert all(not row.expected for row in rows("figure-temperature", "paper").values())
+
+
+def test_the_paper_scale_is_the_bundled_recipe() -> None:
+    for name, variant in (("cutmix", "optimizer.weight_decay=0.0005"), ("saliency-grafting", "")):
+        ours = rows("table-wrn", "paper")[name].load(2, variant)
+        theirs = load_recipe(WRN, [variant] if variant else [], seed=2, method=name)
+        assert ours == theirs.model_copy(update={"title": "", "paper": ""})
+
+
+def test_smaller_scales_take_over_what_a_row_changes() -> None:
+    recipe = rows("table-wrn", "laptop")["saliencymix-dropout"].load(0)
+    assert recipe.network.options["dropout"] == 0.3
+    assert recipe.method.options["probability"] == 0.5
+    assert recipe.network.name == "wrn-10-1"
+    warm = rows("table-wrn", "laptop")["saliency-grafting"].load(0).training
+    assert (warm.warmup_epochs, warm.epochs) == (5, 60)
+    assert rows("table-wrn", "laptop")["cutmix"].load(0).training.warmup_epochs == 0
+    assert row_settings(WRN, "none", 5) == ()
+
+
+def test_plain_training_at_equal_passes_makes_as_many() -> None:
+    found = rows("table-wrn", "laptop")
+    assert passes_of(found[EQUAL_PASSES].load(0)) == passes_of(found["saliency-grafting"].load(0)) == (115, 115)
+    assert EQUAL_PASSES not in rows("table-wrn", "paper")
+    assert {"none-equal-passes-50", "none-equal-passes-100"} <= rows("table-scarcity", "laptop").keys()
+    for name in ("figure-temperature", "readings"):  # several rows of Saliency Grafting: the first one counts
+        assert rows(name, "laptop")[EQUAL_PASSES].load(0).training.epochs == 115
+
+
+def test_passes_count_copies_and_warm_up() -> None:
+    recipe = rows("figure-copies", "laptop")["saliency-grafting-4"].load(0)
+    assert passes_of(recipe).forward == 5 + 55 * 5
+    assert passes_of(rows("table-wrn", "laptop")["augmix"].load(0)) == (180, 180)
+
+
+def test_experiments_share_equal_runs_wherever_the_data_are(tmp_path: Path) -> None:
+    def folders(name: str, root: Path | None = None) -> set[Path]:
+        experiment = EXPERIMENTS[name]
+        return {job.folder for job in jobs_of(experiment, list(rows(name, "laptop", root).values()), 2, tmp_path)}
+
+    assert folders("table-occlusion") == folders("table-tiny")
+    assert len(folders("table-saliency") - folders("table-wrn")) == 2  # CAM, two seeds
+    assert folders("table-wrn", Path("a")) == folders("table-wrn", Path("b")) != folders("table-wrn")
+    grafting = rows("table-wrn", "laptop")["saliency-grafting"]
+    assert run_folder(grafting.load(1), tmp_path).name == "seed-1"
+    assert run_folder(grafting.load(1), tmp_path).parent == run_folder(grafting.load(0), tmp_path).parent
+    assert run_folder(rows("figure-temperature", "laptop")["saliency-grafting-0.2"].load(0), tmp_path) == run_folder(
+        grafting.load(0), tmp_path
+    )
+
+
+def test_the_command_of_a_row_trains_its_recipe(tmp_path: Path) -> None:
+    row = rows("table-scarcity", "laptop", Path("data"))["cutmix-100"]
+    words = row.command(3, "", tmp_path)
+    settings = [text for flag, text in itertools.pairwise(words) if flag == "--set"]
+    again = load_recipe(words[2], settings, seed=3).model_copy(update={"title": "", "paper": ""})
+    assert again == row.load(3)

@@ -1,0 +1,127 @@
+"""The runner keeps finished runs, resumes the others, survives kills and failures, and runs on a cluster."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.experiments.fake_job import jobs
+
+from saligraft.experiments.experiment import MEASURES, Job, jobs_of, rows_of
+from saligraft.experiments.paper import EXPERIMENTS, regime
+from saligraft.experiments.runner import OnDone, SlurmLauncher, run_job, run_jobs
+from saligraft.training.run_folder import RESULT
+
+ROOT = Path(__file__).parents[2]
+
+
+class Inline:
+    """Runs jobs at once, in this process; some fail."""
+
+    def __init__(self, *failing: str) -> None:
+        self.failing, self.ran = failing, list[Job]()
+
+    def __call__(self, jobs: Sequence[Job], on_done: OnDone) -> None:
+        for job in jobs:
+            self.ran.append(job)
+            failed = job.folder.name in self.failing
+            if not failed:
+                job.folder.mkdir(parents=True, exist_ok=True)
+                (job.folder / RESULT).write_text("{}")
+            on_done(job, ValueError("training\ndiverged") if failed else None)
+
+
+def test_finished_runs_are_kept_and_a_failure_stops_no_other(tmp_path: Path) -> None:
+    lines: list[str] = []
+    first, second = Inline("1"), Inline()
+    assert run_jobs(jobs(tmp_path), first, lines.append) == {tmp_path / "1": "training diverged"}
+    assert lines[0] == "4 runs, 0 of them finished"
+    assert lines[2] == "2/4 job 1: training diverged"
+    assert run_jobs(jobs(tmp_path), second, lines.append) == {}
+    assert [job.folder.name for job in second.ran] == ["1"]
+    third = Inline()
+    run_jobs(jobs(tmp_path), third, lines.append)
+    assert third.ran == []
+
+
+def test_jobs_of_one_folder_are_one_with_the_measures_of_all(tmp_path: Path) -> None:
+    job = jobs(tmp_path)[0]
+    launch = Inline()
+    other = Job(recipe=job.recipe, folder=job.folder, measures=("maps",), label="other")
+    run_jobs([job, other], launch, lambda _: None)
+    assert [(ran.label, ran.measures) for ran in launch.ran] == [("job 0", ("maps",))]
+
+
+def test_a_finished_run_without_its_measures_is_not_done(tmp_path: Path) -> None:
+    job = Job(recipe=jobs(tmp_path)[0].recipe, folder=tmp_path, measures=("run", "maps"), label="")
+    (tmp_path / RESULT).write_text("{}")
+    assert job.missing == ("run", "maps")
+    (tmp_path / MEASURES).write_text('{"run": {}, "maps": ')  # damaged: measured again
+    assert not job.done
+    (tmp_path / MEASURES).write_text('{"run": {}, "maps": {}}')
+    assert job.done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_killed_experiment_resumes_with_what_is_missing(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "tests.experiments.fake_job", str(tmp_path)]
+    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 300
+    while not all((tmp_path / job / "starts").is_file() for job in "0123"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    running.send_signal(number)
+    assert running.wait(timeout=60) != 0
+    assert sorted(path.parent.name for path in tmp_path.glob("*/result.json")) == ["0", "1"]
+    time.sleep(0.5)  # workers end with their parent
+    (tmp_path / "go").touch()
+    time.sleep(0.5)
+    assert not (tmp_path / "2" / RESULT).exists()
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
+    assert again.stdout.startswith("4 runs, 2 of them finished")
+    assert [(tmp_path / job / "starts").read_text() for job in "0123"] == ["x", "x", "xx", "xx"]
+
+
+def smoke_job(out: Path) -> Job:
+    experiment = EXPERIMENTS["table-speech"]
+    return jobs_of(experiment, rows_of(experiment, "smoke", regime, None), 1, out)[0]
+
+
+def test_a_job_trains_then_measures_and_writes_both(tmp_path: Path) -> None:
+    job = smoke_job(tmp_path)
+    run_job(job)
+    assert job.done
+    measures = json.loads((job.folder / MEASURES).read_text())["run"]
+    assert (measures["map"], measures["forward"], measures["backward"]) == ("4×4", 2, 2)
+    before = (job.folder / RESULT).stat().st_mtime_ns
+    run_job(job)
+    assert (job.folder / RESULT).stat().st_mtime_ns == before
+
+
+@pytest.mark.slow
+def test_jobs_run_through_submitit(tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
+    job = smoke_job(tmp_path)
+    launch = SlurmLauncher(folder=tmp_path / "slurm", gpus=0, minutes=5, cluster="local")
+    assert run_jobs([job], launch, lambda _: None) == {}
+    assert job.done
+
+
+def test_a_job_that_is_preempted_is_queued_again(tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
+    from saligraft.experiments.runner import _ClusterTask
+
+    task, job = _ClusterTask(), smoke_job(tmp_path)
+    delayed = task.checkpoint(job)
+    assert (delayed.function, delayed.args) == (task, (job,))
+
+
+def test_slurm_without_submitit_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(ImportError, match=r"saligraft\[slurm\]"):
+        SlurmLauncher(folder=tmp_path)([smoke_job(tmp_path)], lambda *_: None)

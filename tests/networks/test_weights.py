@@ -1,0 +1,69 @@
+"""Weights from files: both formats, heads for other classes, and everything that does not fit."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from saligraft.networks import build_network
+from saligraft.networks.weights import load_weights_file
+
+
+def saved(network: nn.Module, folder: Path, suffix: str) -> Path:
+    file = folder / f"weights{suffix}"
+    if suffix == ".safetensors":
+        save_file(network.state_dict(), file)
+    else:
+        torch.save(network.state_dict(), file)
+    return file
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+@pytest.mark.parametrize("name", ["wrn-10-1", "resnet-10"])
+def test_weights_come_back(name: str, suffix: str, tmp_path: Path) -> None:
+    source, network = build_network(name, 4).eval(), build_network(name, 4).eval()
+    load_weights_file(network, saved(source, tmp_path, suffix))
+    images = torch.rand(2, 3, 32, 32)
+    assert torch.equal(network(images), source(images))
+
+
+@pytest.mark.parametrize("name", ["wrn-10-1", "resnet-10", "timm:resnet10t"])
+def test_a_head_for_other_classes_is_new_and_all_else_is_loaded(name: str, tmp_path: Path) -> None:
+    source, network = build_network(name, 9), build_network(name, 4)
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    with pytest.warns(UserWarning, match="has 9 classes, not 4: the network keeps a new one"):
+        load_weights_file(network, saved(source, tmp_path, ".pth"))
+    theirs, after = source.state_dict(), network.state_dict()
+    for key, value in after.items():
+        same_shape = value.shape == theirs[key].shape
+        assert torch.equal(value, theirs[key] if same_shape else before[key]), key
+    assert sum(value.shape != theirs[key].shape for key, value in after.items()) == 2
+
+
+def test_what_does_not_fit_is_one_line(tmp_path: Path) -> None:
+    network = build_network("wrn-10-1", 4)
+    (tmp_path / "noise.pth").write_bytes(b"noise")
+    (tmp_path / "noise.safetensors").write_bytes(b"noise")
+    torch.save([1, 2], tmp_path / "list.pth")
+    torch.save(network, tmp_path / "module.pth")  # a pickle that would run code
+    part = network.state_dict()
+    part.pop("stem.weight")
+    torch.save(part, tmp_path / "part.pth")
+    torch.save({**network.state_dict(), "more.weight": torch.ones(1)}, tmp_path / "more.pth")
+    saved(build_network("wrn-10-2", 4), tmp_path, ".pth")
+    for file, words in (
+        ("none.pth", "network.weights must be a file of weights"),
+        ("noise.pth", "cannot be read as weights"),
+        ("noise.safetensors", "cannot be read as weights"),
+        ("module.pth", "cannot be read as weights"),
+        ("list.pth", "must hold a state dict, tensors by name, got list"),
+        ("part.pth", "it lacks stem.weight"),
+        ("more.pth", "it holds, unlike the network, more.weight"),
+        ("weights.pth", "does not fit the network: size mismatch"),
+    ):
+        with pytest.raises(ValueError, match=file) as raised:
+            load_weights_file(network, tmp_path / file)
+        assert words in str(raised.value)
+        assert "\n" not in str(raised.value)
