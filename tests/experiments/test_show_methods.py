@@ -126,10 +126,11 @@ def test_each_method_sees_the_saliency_of_its_authors(pairs: list[ComparedPair])
     assert not methods["cutmix"].maps
 
 
-def test_without_scipy_only_puzzlemix_is_missing_and_says_so(pool: ImageData, lens: Lens, monkeypatch) -> None:
+def test_without_a_solver_only_puzzlemix_is_missing_and_says_so(pool: ImageData, lens: Lens, monkeypatch) -> None:
     for module in [name for name in sys.modules if name.split(".")[0] == "scipy"]:
         monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "scipy", None)
+    for solver in ("scipy", "maxflow"):
+        monkeypatch.setitem(sys.modules, solver, None)
     (pair,) = compare(("puzzlemix", "cutmix"), lens, pool, count=1, seed=0, lenient=True)
     assert "scipy" in by_name(pair)["puzzlemix"].missing
     assert not by_name(pair)["puzzlemix"].samples
