@@ -606,7 +606,7 @@ MUTANTS = [
         "grafting.py",
         "return torch.where(shown, source, destination)",
         "return source.copy_(torch.where(shown, source, destination))",
-        "tests/contracts/test_batch_mixers.py",
+        "tests/test_grafting.py",
     ),
     Mutant(
         "gradients-of-images-lost",

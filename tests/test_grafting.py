@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saligraft import graft
-from saligraft.grafting import pixel_area, spread
+from saligraft.grafting import graft_onto_partners, pixel_area, spread
 
 sizes = st.integers(1, 24)
 
@@ -83,3 +83,22 @@ def test_refuses_bad_input(change: dict, error: type[Exception], message: str) -
     good = {"source": torch.rand(2, 3, 8, 8), "destination": torch.rand(2, 3, 8, 8), "mask": torch.ones(2, 4, 4)}
     with pytest.raises(error, match=message):
         graft(**{**good, **change})
+
+
+def test_inputs_stay_unchanged() -> None:
+    source, destination = torch.ones(2, 3, 4, 4), torch.zeros(2, 3, 4, 4)
+    graft(source, destination, torch.tensor([[[True, False]]]).expand(2, 1, 2))
+    assert bool((source == 1).all())
+    assert bool((destination == 0).all())
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_gradients_reach_source_and_partner(soft: bool) -> None:
+    """Grafts are written into the gathered partners, but not where that would lose the gradients of the images."""
+    images = torch.rand(2, 1, 4, 4, requires_grad=True)
+    shown = torch.zeros(2, 4, 4, dtype=torch.bool)
+    shown[0, :, :1] = True
+    mixed = graft_onto_partners(images, torch.tensor([1, 0]), shown.float() if soft else shown)
+    mixed[0].sum().backward()  # one column of image 0 over three of image 1
+    assert images.grad is not None
+    assert images.grad.sum(dim=(1, 2, 3)).tolist() == [4.0, 12.0]
