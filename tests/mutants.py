@@ -636,6 +636,27 @@ MUTANTS = [
         "value.isfinite().all()",
         "tests/contracts/test_batch_mixers.py",
     ),
+    Mutant(
+        "missing-partners-pass",
+        "methods/base.py",
+        '    checks.per_sample("partner", partner, images)\n',
+        '    if partner is not None:\n        checks.per_sample("partner", partner, images)\n',
+        "tests/contracts/test_batch_mixers.py",
+    ),
+    Mutant(
+        "finer-maps-pass",
+        "checks.py",
+        "if value.shape[1] > height or value.shape[2] > width:",
+        "if value.shape[1] > height and value.shape[2] > width:",
+        "tests/methods/test_saliency_grafting.py tests/methods/test_attentive_cutmix.py",
+    ),
+    Mutant(
+        "integer-weights-pass",
+        "checks.py",
+        "    per_sample(name, value, images)\n    if not value.is_floating_point():",
+        "    per_sample(name, value, images)\n    if value.is_complex():",
+        "tests/methods/test_mixup.py",
+    ),
     # Data.
     Mutant(
         "occlude-least-salient",

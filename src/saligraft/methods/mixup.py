@@ -12,7 +12,7 @@ from torch import Tensor
 from saligraft import checks, draws
 from saligraft.batch import MixedBatch
 from saligraft.grafting import graft_onto_partners
-from saligraft.methods.base import BatchMixer, check_batch
+from saligraft.methods.base import BatchMixer, check_pairs
 
 
 def mixup(images: Tensor, labels: Tensor, *, partner: Tensor, source_weight: Tensor) -> MixedBatch:
@@ -31,9 +31,8 @@ def mixup(images: Tensor, labels: Tensor, *, partner: Tensor, source_weight: Ten
         >>> mixed.images.flatten()
         tensor([0.7500, 0.2500])
     """
-    check_batch(images, labels, partner)
-    checks.per_sample("source_weight", source_weight, images)
-    checks.mask_values(source_weight, "source_weight")
+    check_pairs(images, labels, partner)
+    checks.proportions("source_weight", source_weight, images)
     mask = source_weight[:, None, None]
     mixed = graft_onto_partners(images, partner, mask)
     return MixedBatch(mixed, labels, labels[partner], source_weight, mask, partner)

@@ -16,7 +16,7 @@ from saligraft import checks, draws
 from saligraft.batch import MixedBatch
 from saligraft.grafting import graft, pixel_area, spread
 from saligraft.maps import usable_maps
-from saligraft.methods.base import BatchMixer, check_batch
+from saligraft.methods.base import BatchMixer, check_pairs
 from saligraft.methods.puzzlemix.energy import EnergyTerms, block_shares, mask_energy
 from saligraft.methods.puzzlemix.graph_cut import Solver, optimal_levels
 from saligraft.methods.puzzlemix.transport import move_blocks, transport_plan
@@ -61,7 +61,7 @@ def puzzlemix(
         >>> sg.puzzlemix(images, labels, saliency, partner=labels.flip(0), ratio=ratio, grid=4).mask.shape
         torch.Size([2, 4, 4])
     """
-    check_batch(images, labels, partner)
+    check_pairs(images, labels, partner)
     checks.saliency(saliency, batch=len(images), like=images)
     terms.check()
     _check_solvable(images, ratio)
@@ -85,8 +85,7 @@ def puzzlemix(
 
 def _check_solvable(images: Tensor, ratio: Tensor) -> None:
     """Check values on any device: the mask is solved on the CPU anyway."""
-    checks.per_sample("ratio", ratio, images)
-    checks.mask_values(ratio, "ratio")
+    checks.proportions("ratio", ratio, images)
     finite = images.isfinite().flatten(1).all(dim=1)
     if not bool(finite.all()):
         raise ValueError(
