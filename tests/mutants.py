@@ -132,6 +132,20 @@ MUTANTS = [
         "tests/saliency/test_rescale.py",
     ),
     Mutant(
+        "pooled-by-maximum",
+        "saliency/rescale.py",
+        "F.adaptive_avg_pool2d(saliency, pooled)",
+        "F.adaptive_max_pool2d(saliency, pooled)",
+        "tests/saliency/test_rescale.py",
+    ),
+    Mutant(
+        "compiled-pooling-one-cell-short",
+        "saliency/rescale.py",
+        "((target + 1) * size + grid - 1) // grid",
+        "((target + 1) * size) // grid",
+        "tests/saliency/test_rescale.py",
+    ),
+    Mutant(
         "pooled-by-rows-alone",
         "saliency/rescale.py",
         "(min(height, grid), min(width, grid))",
