@@ -12,7 +12,7 @@ from saligraft.data.dataset import ImageData, Split, StreamedData
 from saligraft.data.folder import folder
 from saligraft.data.image_files import ImageFiles
 from saligraft.data.imagenet import imagenet
-from saligraft.data.loader import Batch, InMemoryLoader, Loader, crop_and_flip, undo_crop_and_flip
+from saligraft.data.loader import Batch, InMemoryLoader, Loader, crop_and_flip
 from saligraft.data.shapes import shapes
 from saligraft.data.speech_commands import speech_commands
 from saligraft.data.streaming_loader import StreamingLoader
@@ -33,7 +33,6 @@ __all__ = [
     "load",
     "make_data_loader",
     "resolve",
-    "undo_crop_and_flip",
 ]
 
 DATASETS: dict[str, Callable[..., Split]] = {

@@ -231,32 +231,8 @@ def crop_and_flip(images: Tensor, geometry: Tensor) -> Tensor:
     rows = torch.arange(height, device=images.device) + top[:, None]
     columns = torch.arange(width, device=images.device).expand(len(left), width)
     columns = torch.where(flipped[:, None].bool(), width - 1 - columns, columns) + left[:, None]
-    return _pick(images, rows, columns)
-
-
-def undo_crop_and_flip(images: Tensor, geometry: Tensor) -> Tensor:
-    """Put crops back to their positions in the stored images, zero outside the crop.
-
-    Args:
-        images: Crops (B,C,H,W).
-        geometry: Top, left, flipped of each, (B,3).
-
-    Returns:
-        Images (B,C,H,W).
-    """
-    height, width = images.shape[-2:]
-    top, left, flipped = geometry.unbind(1)
-    rows = torch.arange(height, device=images.device) - top[:, None]
-    columns = torch.arange(width, device=images.device) - left[:, None]
-    columns = torch.where(flipped[:, None].bool(), width - 1 - columns, columns)
-    return _pick(images, rows, columns)
-
-
-def _pick(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """images[b, :, rows[b], columns[b]] for rows (B,H) and columns (B,W), zero outside: one gather."""
-    height, width = images.shape[-2:]
     inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None]
     place = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None]
-    place = place.flatten(1)[:, None].expand(-1, images.shape[1], -1)
+    place = place.flatten(1)[:, None].expand(-1, images.shape[1], -1)  # pixels of all rows and columns in one gather
     picked = images.flatten(2).gather(2, place).reshape(images.shape)
     return picked.masked_fill(~inside[:, None], 0)
