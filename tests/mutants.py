@@ -226,8 +226,8 @@ MUTANTS = [
     Mutant(
         "grafts-labelled-as-originals",
         "step.py",
-        "self.criterion(mixed_logits, mixed)",
-        "self.criterion(mixed_logits, MixedBatch.unmixed(mixed.images, labels))",
+        "StepOutput(self.criterion(logits, mixed), logits, mixed)",
+        "StepOutput(self.criterion(logits, MixedBatch.unmixed(mixed.images, mixed.source_labels)), logits, mixed)",
         ORACLE,
     ),
     # Passes.

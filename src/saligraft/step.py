@@ -103,16 +103,22 @@ class TrainingStep(ABC):
 
     def _plain(self, images: Tensor, labels: Tensor) -> StepOutput:
         """One pass of the unchanged images."""
-        logits = self._logits(images)
-        return StepOutput(self.criterion(logits, MixedBatch.unmixed(images, labels)), logits, None)
+        return self._output(MixedBatch.unmixed(images, labels))._replace(mixed=None)
+
+    def _output(self, mixed: MixedBatch) -> StepOutput:
+        """One training pass of a mixed batch, and its loss."""
+        logits = self._logits(mixed.images)
+        return StepOutput(self.criterion(logits, mixed), logits, mixed)
 
     def _logits(self, images: Tensor) -> Tensor:
         """One training pass."""
         return logits_of(self.model(images), self.model)
 
-    def _warn_of_zeros(self, source: SaliencySource, saliency: Tensor) -> None:
+    def _warn_of_zeros(self, source: SaliencySource | None, saliency: Tensor | None) -> None:
         """Warn once that a batch's maps are all zero, unless looking at values would stall a device."""
-        if self._warned_of_zeros or not checks.may_look(saliency) or bool(saliency.any()):
+        if source is None or saliency is None or self._warned_of_zeros:
+            return
+        if not checks.may_look(saliency) or bool(saliency.any()):
             return
         self._warned_of_zeros = True
         name = next((name for name, kind in SALIENCY_SOURCES.items() if type(source) is kind), type(source).__name__)
@@ -240,15 +246,14 @@ class GraftingStep(TrainingStep):
             losses.append(self.criterion(logits, MixedBatch.unmixed(images, labels)))
         elif self.source is not None:
             saliency = self.source(images, labels)
-        if self.source is not None and saliency is not None:
-            self._warn_of_zeros(self.source, saliency)
+        self._warn_of_zeros(self.source, saliency)
         for _ in range(self.copies):
             drawn = self.method.draw(images, generator=self.generator)  # j, grid, P ~ Bern(p_B)
             mixed = self.method.apply(images, labels, saliency, drawn)  # M (Eq. 3-4), φ, λ (Eq. 5)
-            mixed_logits = self._logits(mixed.images)
-            losses.append(self.criterion(mixed_logits, mixed))
+            out = self._output(mixed)
+            losses.append(out.loss)
         weighted = [weight * loss for weight, loss in zip(self.loss_weights, losses, strict=True)]
-        return StepOutput(reduce(add, weighted), mixed_logits if logits is None else logits, mixed)
+        return StepOutput(reduce(add, weighted), out.logits if logits is None else logits, mixed)
 
     def _remember(
         self, images: Tensor, labels: Tensor, saliency: Tensor, views: Views, memory: SaliencyMemory
@@ -318,14 +323,10 @@ class MixingStep(TrainingStep):
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
         if self.method is None:
             return self._plain(images, labels)
-        saliency = None
-        if self.source is not None:
-            saliency = self.source(images, labels)
-            self._warn_of_zeros(self.source, saliency)
+        saliency = None if self.source is None else self.source(images, labels)
+        self._warn_of_zeros(self.source, saliency)
         drawn = self.method.draw(images, generator=self.generator)
-        mixed = self.method.apply(images, labels, saliency, drawn)
-        logits = self._logits(mixed.images)
-        return StepOutput(self.criterion(logits, mixed), logits, mixed)
+        return self._output(self.method.apply(images, labels, saliency, drawn))
 
 
 def _source_of(

@@ -106,10 +106,6 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
         parts = (method for method in self.singles() if method is not self)
         return any(isinstance(method, BatchMixer) and method.moves_pixels for method in parts)
 
-    def without_noise(self) -> Self:
-        """The method without parts that need a training step, such as adversarial noise: for pictures."""
-        return self
-
     @abstractmethod
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> Draws:
         """Make every random choice for this batch, on the host; moved to the device of `images`.

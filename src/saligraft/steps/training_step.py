@@ -53,8 +53,7 @@ class FeatureMixingStep(TrainingStep):
         for transform in self.transforms:
             images = transform(images, generator=self.generator)
         with self.method.mixing(self.model, images, labels, generator=self.generator) as mixed:
-            logits = self._logits(mixed.images)
-        return StepOutput(self.criterion(logits, mixed), logits, mixed)
+            return self._output(mixed)
 
 
 class ViewsStep(TrainingStep):

@@ -7,7 +7,7 @@ Shapes: N test images, B batch, C channels, H W pixels, K classes.
 
 import copy
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -205,6 +205,15 @@ def _load(run: AnyRun, overrides: Iterable[str]) -> SavedRun:
     return run if isinstance(run, SavedRun) else SavedRun.load(run, overrides)
 
 
+def _score_variants(run: SavedRun, variants: Callable[[Batch], Iterator[Tensor]], count: int) -> list[Scores]:
+    """Score the network on each of `count` variants of the test images, which are read once."""
+    sums: list[list[Tensor]] = [[] for _ in range(count)]
+    for batch in run.batches():
+        for own, images in zip(sums, variants(batch), strict=True):
+            own.append(_batch_sums(run.network(in_memory_format(run.recipe, images)).float(), batch.labels))
+    return [_scores(own, run.accelerator) for own in sums]
+
+
 def evaluate_run(run: AnyRun, overrides: Iterable[str] = ()) -> Scores:
     """Rebuild network and test data of a run folder and test again; equals the run's final numbers.
 
@@ -234,13 +243,13 @@ def evaluate_occluded(
     counts = [hidden_cells(share) for share in shares]
     run = _load(run, overrides)
     source = (run if reference is None else SavedRun.load(reference, tested=run)).saliency()
-    sums: list[list[Tensor]] = [[] for _ in shares]
-    for batch in run.batches():
+
+    def occluded(batch: Batch) -> Iterator[Tensor]:
         saliency = resize_saliency(source(batch.images, batch.labels), GRID) if any(counts) else None
-        for own, share, count in zip(sums, shares, counts, strict=True):
-            images = batch.images if not count or saliency is None else occlude(batch.images, saliency, share)
-            own.append(_batch_sums(run.network(images).float(), batch.labels))
-    return [_scores(own, run.accelerator) for own in sums]
+        for share, count in zip(shares, counts, strict=True):
+            yield batch.images if not count or saliency is None else occlude(batch.images, saliency, share)
+
+    return _score_variants(run, occluded, len(shares))
 
 
 class Localization(NamedTuple):
@@ -432,19 +441,18 @@ def evaluate_corruptions(
         checks.one_of("corruption", name, tuple(CORRUPTIONS))
     run = _load(run, overrides)
     cases = [(name, severity) for name in names for severity in SEVERITIES]
-    sums: dict[tuple[str, int], list[Tensor]] = {case: [] for case in cases}
     mean, std = (
         torch.tensor(values, device=run.accelerator.device)[:, None, None] for values in (run.data.mean, run.data.std)
     )
-    for batch in run.batches():  # read once, corrupted in all ways
+
+    def corrupted(batch: Batch) -> Iterator[Tensor]:
         pixels = (batch.images * std + mean).clamp(0, 1)
         for case in cases:
-            corrupted = (corrupt(pixels, batch.index, *case) - mean) / std
-            logits = run.network(in_memory_format(run.recipe, corrupted)).float()
-            sums[case].append(_batch_sums(logits, batch.labels))
-    errors = {case: _scores(own, run.accelerator).top1_error for case, own in sums.items()}
-    clean = run.predictions.scores.top1_error
-    return CorruptionErrors(clean, {name: tuple(errors[name, severity] for severity in SEVERITIES) for name in names})
+            yield (corrupt(pixels, batch.index, *case) - mean) / std
+
+    scores = dict(zip(cases, _score_variants(run, corrupted, len(cases)), strict=True))
+    errors = {name: tuple(scores[name, severity].top1_error for severity in SEVERITIES) for name in names}
+    return CorruptionErrors(run.predictions.scores.top1_error, errors)
 
 
 def record_evaluation(folder: str | Path, results: Mapping[str, Any]) -> Path:

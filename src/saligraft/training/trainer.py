@@ -339,16 +339,16 @@ class Trainer:
     def _start(self, *, resume: bool) -> None:
         """Begin at the first epoch, at the newest intact checkpoint, or at the end of a finished run."""
         accelerator, path = self.accelerator, self.path
-        saved, history = find_progress(path, self.recipe, accelerator) if resume and path is not None else (None, None)
-        with shared_errors(accelerator):
-            if path is not None:
-                self.conditions = run_conditions(self.recipe, accelerator, self.train_data, self.test_data)
+        if path is None:
+            return
+        saved, history = find_progress(path, self.recipe, accelerator) if resume else (None, None)
         began_with = None  # the data, as the run was started
         if saved is not None:
             began_with = saved.state["data"]
-        elif history is not None and path is not None:
+        elif history is not None:
             began_with = (read_marker(path) or {}).get("data")
         with shared_errors(accelerator):
+            self.conditions = run_conditions(self.recipe, accelerator, self.train_data, self.test_data)
             differences = [] if saved is None else check_conditions(self.conditions, saved)
             if began_with is not None:
                 check_data(self.conditions["data"], began_with, is_main_process=accelerator.is_main_process)
@@ -359,7 +359,7 @@ class Trainer:
             self.position = self.learner.restore(saved)
             self.saved = (self.position.epoch, self.position.batch)
             self.step.steps_taken = self.timeline.first_batch(self.position.epoch) + self.position.batch
-        if history is not None and path is not None:
+        if history is not None:
             if len(history.metrics) > self.position.epoch:  # finished, and its last checkpoint is damaged
                 with shared_errors(accelerator):
                     load_weights(path, self.tested_network)
