@@ -122,8 +122,8 @@ class TrainingStep(ABC):
             return
         self._warned_of_zeros = True
         name = next((name for name, kind in SALIENCY_SOURCES.items() if type(source) is kind), type(source).__name__)
-        where = "" if source.site is None else f" at the {source.site}: if they stay so, name another layer by layer="
-        warnings.warn(f"saliency source {name!r} gave a whole batch of maps that are all zero{where}", stacklevel=2)
+        where = "" if source.site is None else f" at the {source.site}: if this persists, name another layer by layer="
+        warnings.warn(f"saliency source {name!r} returned only zero maps for a batch{where}", stacklevel=2)
 
     @abstractmethod
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
@@ -154,7 +154,7 @@ class GraftingStep(TrainingStep):
     Args:
         model: The network.
         method: A batch mixer.
-        layer: Whose features give the saliency: a module or its name; found by itself if None.
+        layer: Whose features give the saliency: a module or its name; found automatically if None.
         saliency_source: Another source than the one the method's authors use: its name ("cam", "fine-grained", ...),
             a `SaliencySource` or a function of the images.
         criterion: (logits, MixedBatch) -> scalar; by default `mixed_cross_entropy`.
@@ -162,7 +162,7 @@ class GraftingStep(TrainingStep):
         loss_weights: Of the originals, if they are trained on, and of each copy; by default all equal, as if all were
             in one batch.
         passes: "both" is the paper: originals and grafts, 2 forward and 2 backward passes. "mixed" trains on grafts
-            alone; a forward pass without gradients, with batch statistics and without a trace, gives the maps: 2
+            alone; a forward pass without gradients or side effects, with batch statistics, gives the maps: 2
             forward, 1 backward. "remembered" trains on grafts alone and makes no other pass: the feature maps of a step
             refresh those remembered of its samples, which warm-up steps fill in; it needs `index` in each call. A
             sample without a map yet is neither grafted nor grafted onto.
@@ -286,12 +286,12 @@ class GraftingStep(TrainingStep):
 class MixingStep(TrainingStep):
     """Train on mixed images only, in one pass, as the authors of the baselines do; without a method, plainly.
 
-    Saliency of a network costs a pass of its own, which leaves no trace.
+    Saliency of a network costs a separate pass, without side effects.
 
     Args:
         model: The network.
         method: A batch mixer; None for plain training.
-        layer: Whose features give the saliency: a module or its name; found by itself if None.
+        layer: Whose features give the saliency: a module or its name; found automatically if None.
         saliency_source: Another source than the one the method's authors use, as in `GraftingStep`.
         criterion: (logits, MixedBatch) -> scalar; by default `mixed_cross_entropy`.
         warmup_steps: Steps without any mixing.

@@ -135,9 +135,9 @@ def test_a_signal_saves_and_says_how_to_resume(
     with monkeypatch.context() as patched:
         patched.setattr(trainer, "make_reporter", lambda: Interrupting(number))
         assert run(["train", "shapes-wrn-10-2", *TINY, "--out", str(folder)]) == code
-    told = capsys.readouterr().err.splitlines()
-    assert told == [f"saligraft: stopped by {number.name}; resume with: saligraft train '{folder}' --resume"]
-    *_, command = told[0].partition("resume with: saligraft ")
+    messages = capsys.readouterr().err.splitlines()
+    assert messages == [f"saligraft: stopped by {number.name}; resume with: saligraft train '{folder}' --resume"]
+    *_, command = messages[0].partition("resume with: saligraft ")
     assert run(shlex.split(command)) == 0
     assert "resumed after batch 1 in epoch 1" in capsys.readouterr().err
     assert (folder / "result.json").exists()

@@ -87,8 +87,8 @@ def saliency_sources(methods: Iterable[Applied]) -> tuple[str, ...]:
         methods: Methods of any kind, compositions and choices included.
     """
     singles = [single for method in methods for single in method.singles()]
-    asked = [single for single in singles if single.needs_saliency] or singles
-    return tuple(dict.fromkeys(single.saliency_source for single in asked if single.saliency_source))
+    candidates = [single for single in singles if single.needs_saliency] or singles
+    return tuple(dict.fromkeys(single.saliency_source for single in candidates if single.saliency_source))
 
 
 @dataclass(frozen=True, kw_only=True)

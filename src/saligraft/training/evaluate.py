@@ -72,8 +72,8 @@ def _rank_of(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _scores(sums: Sequence[Tensor], accelerator: Accelerator) -> Scores:
-    own = torch.stack(list(sums)).double().sum(dim=0).tolist() if sums else [0.0] * 4
-    loss, wrong1, wrong5, images = sum_over_processes(accelerator, own)
+    local = torch.stack(list(sums)).double().sum(dim=0).tolist() if sums else [0.0] * 4
+    loss, wrong1, wrong5, images = sum_over_processes(accelerator, local)
     if images == 0:
         raise ValueError("the test set must hold at least one image, got none")
     return Scores(test_loss=loss / images, top1_error=100 * wrong1 / images, top5_error=100 * wrong5 / images)
@@ -209,9 +209,9 @@ def _score_variants(run: SavedRun, variants: Callable[[Batch], Iterator[Tensor]]
     """Score the network on each of `count` variants of the test images, which are read once."""
     sums: list[list[Tensor]] = [[] for _ in range(count)]
     for batch in run.batches():
-        for own, images in zip(sums, variants(batch), strict=True):
-            own.append(_batch_sums(run.network(in_memory_format(run.recipe, images)).float(), batch.labels))
-    return [_scores(own, run.accelerator) for own in sums]
+        for variant_sums, images in zip(sums, variants(batch), strict=True):
+            variant_sums.append(_batch_sums(run.network(in_memory_format(run.recipe, images)).float(), batch.labels))
+    return [_scores(variant_sums, run.accelerator) for variant_sums in sums]
 
 
 def evaluate_run(run: AnyRun, overrides: Iterable[str] = ()) -> Scores:
@@ -298,9 +298,9 @@ def evaluate_localization(run: AnyRun, overrides: Iterable[str] = (), *, thresho
         rows.append((batch.index.cpu(), box_iou(map_boxes(maps, size, threshold), true).cpu()))
     (iou,) = run.gather(rows)
     right = run.predictions.predicted == run.predictions.labels
-    found = iou > LEAST_IOU
+    located = iou > LEAST_IOU
     accuracy, gt_known, classes, mean = (
-        100 * part.double().mean().item() for part in (found & right, found, right, iou)
+        100 * part.double().mean().item() for part in (located & right, located, right, iou)
     )
     return Localization(accuracy, gt_known, classes, mean, (maps.shape[1], maps.shape[2]))
 
@@ -393,7 +393,7 @@ class ClassErrors(NamedTuple):
     def errors(self) -> list[float | None]:
         """Top-1 error of each class in percent; None for a class without test images."""
         right = self.confusion.diagonal().tolist()
-        return [100 * (1 - own / count) if count else None for own, count in zip(right, self.counts, strict=True)]
+        return [100 * (1 - hits / count) if count else None for hits, count in zip(right, self.counts, strict=True)]
 
 
 def evaluate_classes(run: AnyRun, overrides: Iterable[str] = ()) -> ClassErrors:
@@ -423,7 +423,7 @@ class CorruptionErrors(NamedTuple):
     @property
     def mean(self) -> float:
         """Mean error over corruptions and severities; not relative to another network, as ImageNet-C's mCE is."""
-        return sum(sum(own) / len(own) for own in self.errors.values()) / len(self.errors)
+        return sum(sum(errors) / len(errors) for errors in self.errors.values()) / len(self.errors)
 
 
 @torch.no_grad()

@@ -54,7 +54,7 @@ class PlainReporter(Reporter):
 
     def start(self, title: str, epochs: int, batches: int, done: tuple[int, int] = (0, 0)) -> None:
         self.epochs, self.batches, self.done = epochs, batches, done[1]
-        self.began, self.done_before = time.perf_counter(), done[1]
+        self.start_time, self.done_before = time.perf_counter(), done[1]
         resumed = f", resumed after batch {done[1]} in epoch {done[0] + 1}" if done != (0, 0) else ""
         resumed = ", all of them done" if done[0] == epochs else resumed
         self.note(f"{title}: {epochs} epochs, {batches} batches{resumed}")
@@ -66,7 +66,7 @@ class PlainReporter(Reporter):
         print(text, file=self.stream, flush=True)
 
     def epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
-        elapsed = time.perf_counter() - self.began
+        elapsed = time.perf_counter() - self.start_time
         left = elapsed / max(1, self.done - self.done_before) * (self.batches - self.done)
         self.note(
             f"epoch {metrics.epoch:{len(str(self.epochs))}}/{self.epochs}"

@@ -199,11 +199,11 @@ class Trainer:
     def run_epoch(self) -> None:
         """Train the rest of the current epoch, test, write the numbers and save a checkpoint."""
         train_loss, lr = self.train_epoch()
-        began = time.perf_counter()
+        start = time.perf_counter()
         scores = self.evaluate()
         position, stage = self.position, self.timeline.stage(self.position.epoch)
         images = min(stage.batches * stage.loader.batch_size * self.accelerator.num_processes, len(self.train_data))
-        seconds, test_seconds = position.seconds, time.perf_counter() - began
+        seconds, test_seconds = position.seconds, time.perf_counter() - start
         self.position = Position(epoch=position.epoch + 1)
         epoch = self.position.epoch
         metrics = EpochMetrics(epoch, lr, train_loss, *scores)
@@ -342,17 +342,17 @@ class Trainer:
         if path is None:
             return
         saved, history = find_progress(path, self.recipe, accelerator) if resume else (None, None)
-        began_with = None  # the data, as the run was started
+        initial_data = None  # the data, as the run was started
         if saved is not None:
-            began_with = saved.state["data"]
+            initial_data = saved.state["data"]
         elif history is not None:
-            began_with = (read_marker(path) or {}).get("data")
+            initial_data = (read_marker(path) or {}).get("data")
         with shared_errors(accelerator):
             self.conditions = run_conditions(self.recipe, accelerator, self.train_data, self.test_data)
             differences = [] if saved is None else check_conditions(self.conditions, saved)
-            if began_with is not None:
-                check_data(self.conditions["data"], began_with, is_main_process=accelerator.is_main_process)
-                self.conditions["data"] = began_with  # to warn at each resume
+            if initial_data is not None:
+                check_data(self.conditions["data"], initial_data, is_main_process=accelerator.is_main_process)
+                self.conditions["data"] = initial_data  # to warn at each resume
         for difference in differences:
             self.reporter.note(f"resumed under other conditions, so the last digits may differ: {difference}")
         if saved is not None:
