@@ -186,6 +186,13 @@ class InMemoryLoader(Loader):
         pad: Pixels of padding for random crops.
         flip: Whether to flip half of the training images.
         options: See `Loader`.
+
+    Example:
+        >>> from saligraft.data import InMemoryLoader, load
+        >>> loader = InMemoryLoader(load("shapes", per_class=2), batch_size=8, train=True)
+        >>> loader.set_epoch(3)
+        >>> [len(batch.labels) for batch in loader]
+        [8, 8]
     """
 
     def __init__(self, data: ImageData, *, pad: int = 4, flip: bool = True, **options: Any) -> None:
@@ -225,6 +232,14 @@ def crop_and_flip(images: Tensor, geometry: Tensor) -> Tensor:
 
     Returns:
         The crops (B,C,H,W).
+
+    Example:
+        >>> import torch
+        >>> from saligraft.data import crop_and_flip
+        >>> images = torch.tensor([[[[1, 2], [3, 4]]]])
+        >>> crop_and_flip(images, torch.tensor([[1, 0, 1]]))  # one row down, then flipped
+        tensor([[[[4, 3],
+                  [0, 0]]]])
     """
     height, width = images.shape[-2:]
     top, left, flipped = geometry.unbind(1)

@@ -30,6 +30,9 @@ def attentive_cutmix(images: Tensor, labels: Tensor, saliency: Tensor, *, partne
         partner: (B,), the destination of each source.
         k: Cells to paste.
 
+    Returns:
+        The mixed images, both labels, the weight of the source's, mask and partners.
+
     Example:
         >>> import torch, saligraft as sg
         >>> images, labels = torch.rand(2, 3, 8, 8), torch.tensor([0, 1])

@@ -27,6 +27,9 @@ def cutmix(images: Tensor, labels: Tensor, *, partner: Tensor, box: Tensor) -> M
         partner: (B,), the destination of each source.
         box: (B, 4) as top, left, bottom, right (end exclusive).
 
+    Returns:
+        The mixed images, both labels, the weight of the source's, mask and partners.
+
     Example:
         >>> import torch, saligraft as sg
         >>> images, labels = torch.rand(2, 3, 8, 8), torch.tensor([0, 1])

@@ -24,6 +24,9 @@ def mixup(images: Tensor, labels: Tensor, *, partner: Tensor, source_weight: Ten
         partner: (B,), the destination of each source.
         source_weight: λ, (B,) in [0, 1].
 
+    Returns:
+        The mixed images, both labels, the weight of the source's, mask and partners.
+
     Example:
         >>> import torch, saligraft as sg
         >>> images, labels = torch.tensor([0.0, 1.0]).view(2, 1, 1, 1), torch.tensor([0, 1])

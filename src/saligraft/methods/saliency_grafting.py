@@ -59,6 +59,9 @@ def graft_salient_regions(
         norm: Order of the norm in the importance I.
         select: Another selection S'' of cells, (B, h, w) -> bool (B, h, w), in place of Eq. 3-4.
 
+    Returns:
+        The mixed images, both labels, the weight of the source's, mask and partners.
+
     Example:
         >>> import torch, saligraft as sg
         >>> images, labels, saliency = torch.rand(2, 3, 8, 8), torch.tensor([0, 1]), torch.rand(2, 4, 4)

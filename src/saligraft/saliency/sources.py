@@ -161,6 +161,9 @@ def saliency_source(
         layer: name or module of the layer that a source given by name reads.
         options: further parameters of a source given by name.
 
+    Returns:
+        The source; call it with images and labels.
+
     Example:
         >>> type(saliency_source("cam", nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8, 5)))).__name__
         'ClassActivation'

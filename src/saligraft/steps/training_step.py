@@ -156,6 +156,9 @@ def training_step(model: nn.Module, methods: Methods, **options: Any) -> Trainin
         **options: Those of the step's class. With `passes` any batch mixer is trained by `GraftingStep`, so that "both"
             trains on originals and mixed images also where its authors train on mixed images only.
 
+    Returns:
+        A step to call with images and labels.
+
     Example:
         >>> import torch, saligraft as sg
         >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 10))

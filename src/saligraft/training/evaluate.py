@@ -50,6 +50,16 @@ def evaluate(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], accel
         network: Maps images (B,C,H,W) to logits (B,K).
         batches: Images (B,C,H,W) and labels (B,), this process's share.
         accelerator: Knows the processes.
+
+    Returns:
+        Mean loss and errors in percent.
+
+    Example:
+        >>> from accelerate import Accelerator
+        >>> from saligraft.training import evaluate
+        >>> network = nn.Sequential(nn.Flatten(), nn.Linear(12, 10))
+        >>> evaluate(network, [(torch.rand(8, 3, 2, 2), torch.arange(8))], Accelerator(cpu=True))._fields
+        ('test_loss', 'top1_error', 'top5_error')
     """
     was_training = network.training
     network.eval()
@@ -113,6 +123,12 @@ class SavedRun:
         accelerator: Knows device and processes.
         data: Test images.
         network: On the device, without wrappers.
+
+    Example:
+        >>> from saligraft.training import SavedRun
+        >>> run = SavedRun.load("runs/mine")
+        >>> run.predictions.logits.shape == (len(run.data), run.data.num_classes)
+        True
     """
 
     folder: Path
@@ -220,6 +236,14 @@ def evaluate_run(run: AnyRun, overrides: Iterable[str] = ()) -> Scores:
     Args:
         run: Folder of a finished run, or the loaded run.
         overrides: Changes to its recipe, "section.key=value", such as other test data.
+
+    Returns:
+        Mean loss and errors in percent.
+
+    Example:
+        >>> from saligraft.training import evaluate_run
+        >>> evaluate_run("runs/mine").top1_error <= 100
+        True
     """
     return _load(run, overrides).predictions.scores
 
@@ -239,6 +263,14 @@ def evaluate_occluded(
         overrides: Changes to its recipe, "section.key=value".
         reference: A run folder whose network's feature map decides which cells are salient, so that several runs are
             tested on the same images; by default the tested network's own.
+
+    Returns:
+        The scores for each share.
+
+    Example:
+        >>> from saligraft.training import evaluate_occluded
+        >>> len(evaluate_occluded("runs/mine", shares=[0, 0.125, 0.25]))
+        3
     """
     counts = [hidden_cells(share) for share in shares]
     run = _load(run, overrides)
@@ -281,6 +313,14 @@ def evaluate_localization(run: AnyRun, overrides: Iterable[str] = (), *, thresho
         run: Folder of a finished run on data with boxes, or the loaded run.
         overrides: Changes to its recipe, "section.key=value".
         threshold: Share of the map's maximum above which pixels belong to the object.
+
+    Returns:
+        Accuracies and mean IoU in percent, and the size of the map.
+
+    Example:
+        >>> from saligraft.training import evaluate_localization
+        >>> 0 <= evaluate_localization("runs/mine").mean_iou <= 100
+        True
     """
     checks.probability("threshold", threshold)
     run = _load(run, overrides)
@@ -335,6 +375,9 @@ def calibration(confidence: Tensor, right: Tensor, bins: int = BINS) -> Calibrat
         right: Whether that class is the true one, (N,) bool.
         bins: Number of bins.
 
+    Returns:
+        Errors in percent, and the bins.
+
     Example:
         >>> from saligraft.training import calibration
         >>> round(calibration(torch.tensor([0.9, 0.9, 0.6]), torch.tensor([True, False, True])).ece, 2)
@@ -367,6 +410,14 @@ def evaluate_calibration(run: AnyRun, overrides: Iterable[str] = (), *, bins: in
         run: Folder of a finished run, or the loaded run.
         overrides: Changes to its recipe, "section.key=value".
         bins: Number of bins.
+
+    Returns:
+        Errors in percent, and the bins.
+
+    Example:
+        >>> from saligraft.training import evaluate_calibration
+        >>> len(evaluate_calibration("runs/mine", bins=10).counts)
+        10
     """
     checks.whole_number("bins", bins, least=1)
     predictions = _load(run, overrides).predictions
@@ -402,6 +453,14 @@ def evaluate_classes(run: AnyRun, overrides: Iterable[str] = ()) -> ClassErrors:
     Args:
         run: Folder of a finished run, or the loaded run.
         overrides: Changes to its recipe, "section.key=value".
+
+    Returns:
+        The confusion matrix and class names.
+
+    Example:
+        >>> from saligraft.training import evaluate_classes
+        >>> evaluate_classes("runs/mine").confusion.shape
+        torch.Size([10, 10])
     """
     run = _load(run, overrides)
     predictions, count = run.predictions, len(run.data.classes)
@@ -436,6 +495,14 @@ def evaluate_corruptions(
         run: Folder of a finished run, or the loaded run.
         overrides: Changes to its recipe, "section.key=value".
         names: Corruptions of `saligraft.data.corruptions.CORRUPTIONS`.
+
+    Returns:
+        Errors in percent, without corruption and of each corruption by severity.
+
+    Example:
+        >>> from saligraft.training import evaluate_corruptions
+        >>> len(evaluate_corruptions("runs/mine", names=["gaussian-noise"]).errors["gaussian-noise"])
+        5
     """
     for name in names:
         checks.one_of("corruption", name, tuple(CORRUPTIONS))
@@ -464,6 +531,11 @@ def record_evaluation(folder: str | Path, results: Mapping[str, Any]) -> Path:
 
     Returns:
         The file.
+
+    Example:
+        >>> from saligraft.training import record_evaluation
+        >>> record_evaluation("runs/mine", {"my-test": {"error": 12.5}}).name
+        'evaluation.json'
     """
     path = Path(folder) / EVALUATION
     try:

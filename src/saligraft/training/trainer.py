@@ -74,6 +74,9 @@ def train(
             been stopped; start one if there is none.
         reporter: Shows the progress; a bar or plain lines by default, `SilentReporter()` for none.
 
+    Returns:
+        The numbers of all epochs, the summary, and the network.
+
     Example:
         >>> from saligraft.training import SilentReporter, make_recipe, train
         >>> data = {"name": "shapes", "options": {"size": 16, "per_class": 2}}
@@ -124,6 +127,15 @@ class Trainer:
         folder: The open run folder, in the main process alone.
         reporter: Shows the progress.
         stop: Remembers a signal to stop.
+
+    Example:
+        >>> from saligraft.training import Trainer, make_recipe
+        >>> from saligraft.training.accelerator import make_accelerator
+        >>> data = {"name": "shapes", "options": {"size": 16, "per_class": 2}}
+        >>> training = {"epochs": 1, "batch_size": 10}
+        >>> recipe = make_recipe({"data": data, "network": {"name": "wrn-10-1"}, "training": training})
+        >>> len(Trainer(recipe, make_accelerator(recipe)).fit().metrics)
+        1
     """
 
     def __init__(
@@ -294,13 +306,24 @@ class Trainer:
         return out.loss.detach()
 
     def seed_batch(self, number: int) -> None:
-        """Seed a batch's mixing draws, and torch's global stream for layers such as dropout."""
+        """Seed a batch's mixing draws, and torch's global stream for layers such as dropout.
+
+        Args:
+            number: Of the batch in the run, counted from 0.
+        """
         place = (self.recipe.seed, number, self.accelerator.process_index)
         self.generator.manual_seed(key(*place, setup.MIXING))
         torch.manual_seed(key(*place, setup.LAYERS))
 
     def set_learning_rate(self, epoch: float) -> float:
-        """Set the learning rate that the schedule has after `epoch` epochs; returns the recipe's own at that point."""
+        """Set the learning rate that the schedule has at a point of the run.
+
+        Args:
+            epoch: Epochs done, with a fraction within an epoch.
+
+        Returns:
+            The recipe's own learning rate at that point; parameter groups may have others.
+        """
         factor = self.recipe.schedule.factor(epoch, self.recipe.training.epochs)
         for group in self.optimizer.param_groups:
             group["lr"] = group[INITIAL_LR] * factor

@@ -54,6 +54,9 @@ def puzzlemix(
         shown: Other pixels to show, source and destination (in the partners' order), for adversarial noise; None for
             the images.
 
+    Returns:
+        The mixed images, both labels, the weight of the source's, mask and partners.
+
     Example:
         >>> import torch, saligraft as sg
         >>> images, labels, saliency = torch.rand(2, 3, 16, 16), torch.tensor([0, 1]), torch.rand(2, 16, 16)
@@ -210,7 +213,15 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
         drawn: PuzzleMixDraws,
         shown: tuple[Tensor, Tensor] | None = None,
     ) -> MixedBatch:
-        """Mix for given draws; `shown` as in `puzzlemix`."""
+        """Mix for given draws.
+
+        Args:
+            images: (B, C, H, W).
+            labels: (B,) or (B, K).
+            saliency: (B, h, w).
+            drawn: What `draw` returned.
+            shown: As in `puzzlemix`.
+        """
         return puzzlemix(
             images,
             labels,
