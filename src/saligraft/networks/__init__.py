@@ -23,8 +23,8 @@ Options = dict[str, Any]
 
 
 def _wide_resnet(name: str, parts: Sequence[str], num_classes: int, in_channels: int, options: Options) -> nn.Module:
-    """Wide ResNet (Zagoruyko & Komodakis 2016), depth 6n + 4: 10, 16, 28; options `dropout`, `drop_block`,
-    `variant`.
+    """Wide ResNet (Zagoruyko & Komodakis 2016), depth 6n + 4: 10, 16, 28; options `stem_stride`, `dropout`,
+    `drop_block`, `variant`.
     """
     return _own_network(WideResNet, name, parts, num_classes, in_channels, options)
 
