@@ -53,7 +53,8 @@ SHORT = (
 )
 SHAPES = ("data.options.per_class=250", "data.per_class_subset=100", "data.test_subset=100")
 CIFAR = ("data.classes=10", "data.per_class_subset=50", "data.test_subset=100")
-HALVED = ("network.name=wrn-10-2", "network.options.stem_stride=2")  # last map 4×4: a quarter of the cost
+HALF_MAPS = ("network.options.stem_stride=2",)  # the last map is 4×4 instead of 8×8, for a quarter of the cost
+CUB_SHORT = ("training.epochs=30", "optimizer.head_lr=0.1")  # one rate for all layers: nothing is pretrained
 HELD_OUT = ("data.held_out=true",)
 NARROW = ("network.name=wrn-10-1",)
 SMALL_RESNET = ("network.name=resnet-10-small", "network.options.width=16", "network.options.stem_stride=2")
@@ -76,13 +77,13 @@ def regime(protocol: str, scale: ScaleName, real_data: bool) -> Regime:
         return Regime(recipe=shapes, settings=(*narrow, *SMOKE), warmup_epochs=1)
     large = protocol in (TINY, CUB, IMAGENET, IMAGENET_FIXED)  # 64 px, so that the last map has 4×4 cells
     if not real_data:
-        network = ("data.options.size=64", *SMALL_RESNET) if large else () if protocol == PYRAMIDNET else HALVED
+        network = ("data.options.size=64", *SMALL_RESNET) if large else HALF_MAPS
         return Regime(recipe=shapes, settings=(*network, *SHAPES, *SHORT), warmup_epochs=5)
     twins = {
-        WRN: Regime(recipe="cifar100-wrn-10-2", settings=(*HALVED, *CIFAR, *SHORT), warmup_epochs=5),
-        PYRAMIDNET: Regime(recipe=shapes, settings=("data.name=cifar100", *CIFAR, *SHORT), warmup_epochs=5),
-        TINY: Regime(recipe="tiny-imagenet-resnet-10", settings=SHORT, warmup_epochs=5),
-        CUB: Regime(recipe="cub-resnet-10", settings=("training.epochs=30",), warmup_epochs=3),
+        WRN: Regime(recipe="cifar100-wrn-10-2", settings=(*HALF_MAPS, *CIFAR, *SHORT), warmup_epochs=5),
+        PYRAMIDNET: Regime(recipe=shapes, settings=("data.name=cifar100", *HALF_MAPS, *CIFAR, *SHORT), warmup_epochs=5),
+        TINY: Regime(recipe="tiny-imagenet-resnet-10", settings=(*SHORT, "training.epochs=40"), warmup_epochs=5),
+        CUB: Regime(recipe="cub-resnet-10", settings=(*SMALL_RESNET, *SHORT, *CUB_SHORT), warmup_epochs=3),
         SPEECH: Regime(recipe="speech-commands-wrn-10-2", settings=NARROW, warmup_epochs=2),
         IMAGENET: Regime(recipe="imagenet-resnet-10", warmup_epochs=2),
     }
