@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from saligraft.data import ImageData, StreamedData
-from saligraft.data.per_class_subset import per_class_subset
+from saligraft.data.per_class_subset import first_classes, per_class_subset
 
 LABELS = torch.randint(4, (200,), generator=torch.Generator().manual_seed(0))
 COUNTS = LABELS.bincount()
@@ -90,6 +90,30 @@ def test_streamed_data_gives_the_same_choice_without_reading() -> None:
     assert isinstance(subset, Numbers)
     assert subset.boxes is not None
     assert subset.boxes[:, 0].tolist() == numbers(per_class_subset(in_memory(), 15, 3))
+
+
+@given(st.integers(1, 20), st.integers(0, 100))
+def test_skipped_samples_are_those_of_the_smaller_subset(skip: int, seed: int) -> None:
+    trained = numbers(per_class_subset(in_memory(), skip, seed))
+    next_ten = numbers(per_class_subset(in_memory(), 10, seed, skip=skip))
+    rest = numbers(per_class_subset(in_memory(), None, seed, skip=skip))
+    assert sorted(trained + rest) == list(range(200))
+    assert set(next_ten) <= set(rest)
+    assert sorted(trained + next_ten) == numbers(per_class_subset(in_memory(), skip + 10, seed))
+
+
+def test_too_few_samples_beside_the_skipped_ones_are_named() -> None:
+    least = int(COUNTS.min())
+    with pytest.raises(ValueError, match=rf"got 5 beside {least - 4} to train on, but numbers has {least} of"):
+        per_class_subset(in_memory(), 5, skip=least - 4)
+
+
+def test_the_first_classes_are_kept_whole() -> None:
+    some = first_classes(in_memory(), 3)
+    assert some.classes == ("a", "b", "c")
+    assert numbers(some) == [number for number, label in enumerate(LABELS.tolist()) if label < 3]
+    with pytest.raises(ValueError, match=r"classes must be <= the classes of numbers \(4\), got 5"):
+        first_classes(in_memory(), 5)
 
 
 def test_a_class_with_fewer_samples_is_named() -> None:

@@ -20,6 +20,7 @@ from saligraft.experiments.measures import MEASURE_FUNCTIONS
 from saligraft.experiments.paper import EXPERIMENTS, WRN, regime
 from saligraft.training import load_recipe
 
+PLAIN_EQUAL = f"none-{EQUAL_PASSES}"
 # Rows of the paper's tables that carry a number of it.
 PAPER_ROWS = {
     **{"table-pyramidnet": 15, "table-wrn": 9, "table-tiny": 6, "table-imagenet": 8, "table-scarcity": 15},
@@ -85,20 +86,37 @@ def test_smaller_scales_take_over_what_a_row_changes() -> None:
     recipe = rows("table-wrn", "laptop")["saliencymix-dropout"].load(0)
     assert recipe.network.options["dropout"] == 0.3
     assert recipe.method.options["probability"] == 0.5
-    assert recipe.network.name == "wrn-10-1"
+    assert (recipe.network.name, recipe.network.options["stem_stride"]) == ("wrn-10-2", 2)
     warm = rows("table-wrn", "laptop")["saliency-grafting"].load(0).training
     assert (warm.warmup_epochs, warm.epochs) == (5, 60)
     assert rows("table-wrn", "laptop")["cutmix"].load(0).training.warmup_epochs == 0
     assert row_settings(WRN, "none", 5) == ()
 
 
-def test_plain_training_at_equal_passes_makes_as_many() -> None:
+def test_training_at_equal_passes_makes_as_many() -> None:
     found = rows("table-wrn", "laptop")
-    assert passes_of(found[EQUAL_PASSES].load(0)) == passes_of(found["saliency-grafting"].load(0)) == (115, 115)
-    assert EQUAL_PASSES not in rows("table-wrn", "paper")
-    assert {"none-equal-passes-50", "none-equal-passes-100"} <= rows("table-scarcity", "laptop").keys()
+    assert passes_of(found[PLAIN_EQUAL].load(0)) == passes_of(found["saliency-grafting"].load(0)) == (115, 115)
+    assert PLAIN_EQUAL not in rows("table-wrn", "paper")
+    assert {f"none-{count}-{EQUAL_PASSES}" for count in (50, 100)} <= rows("table-scarcity", "laptop").keys()
     for name in ("figure-temperature", "readings"):  # several rows of Saliency Grafting: the first one counts
-        assert rows(name, "laptop")[EQUAL_PASSES].load(0).training.epochs == 115
+        assert rows(name, "laptop")[PLAIN_EQUAL].load(0).training.epochs == 115
+    compared = rows("passes", "laptop")
+    for method in ("none", "mixup", "cutmix"):
+        assert passes_of(compared[f"{method}-{EQUAL_PASSES}"].load(0)) == (115, 115)
+        assert compared[f"{method}-{EQUAL_PASSES}"].load(0).method == compared[method].load(0).method
+    assert passes_of(compared["saliency-grafting-remembered"].load(0)) == passes_of(compared["none"].load(0))
+
+
+def test_settings_are_chosen_on_images_that_no_table_is_tested_on() -> None:
+    for data_root in (None, Path("data")):
+        for name in EXPERIMENTS:
+            held_out = {row.load(0).data.held_out for row in rows(name, "laptop", data_root).values()}
+            assert held_out == {name in ("regime", "readings")}
+
+
+def test_overrides_reach_every_row_and_keep_passes_equal() -> None:
+    changed = rows_of(EXPERIMENTS["table-wrn"], "laptop", regime, None, ["training.epochs=10"])
+    assert {row.load(0).training.epochs for row in changed} == {10, 15}  # 5 of warm-up, 5 of two passes
 
 
 def test_passes_count_copies_and_warm_up() -> None:
@@ -114,13 +132,13 @@ def test_experiments_share_equal_runs_wherever_the_data_are(tmp_path: Path) -> N
 
     assert folders("table-occlusion") == folders("table-tiny")
     assert len(folders("table-saliency") - folders("table-wrn")) == 2  # CAM, two seeds
+    for name, point in (("figure-temperature", "0.2"), ("figure-threshold", "1"), ("figure-copies", "1")):
+        own = rows(name, "laptop")[f"saliency-grafting-{point}"].load(0)
+        assert run_folder(own, tmp_path) in folders("table-wrn"), name
     assert folders("table-wrn", Path("a")) == folders("table-wrn", Path("b")) != folders("table-wrn")
     grafting = rows("table-wrn", "laptop")["saliency-grafting"]
     assert run_folder(grafting.load(1), tmp_path).name == "seed-1"
     assert run_folder(grafting.load(1), tmp_path).parent == run_folder(grafting.load(0), tmp_path).parent
-    assert run_folder(rows("figure-temperature", "laptop")["saliency-grafting-0.2"].load(0), tmp_path) == run_folder(
-        grafting.load(0), tmp_path
-    )
 
 
 def test_the_command_of_a_row_trains_its_recipe(tmp_path: Path) -> None:

@@ -119,7 +119,10 @@ def test_all_files_are_written(speech) -> None:
     commands = (folder / "commands.sh").read_text(encoding="utf-8").splitlines()
     assert commands[0] == "# saligraft reproduce table-speech"
     assert sum(line.startswith("saligraft train shapes-wrn-10-2") for line in commands) == 15
-    assert len(list((folder / "results").glob("*.json"))) == 15
+    records = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    assert {row: list(seeds) for row, seeds in records.items()} == {
+        row.name: [f"seed-{seed}" for seed in range(SEEDS)] for row in rows
+    }
     page = assert_self_contained((folder / "report.html").read_text(encoding="utf-8"))
     assert "2.51 ± 0.04" in page.text
 

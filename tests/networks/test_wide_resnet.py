@@ -109,6 +109,14 @@ def test_any_image_size_and_channel_count(size: tuple[int, int]) -> None:
     assert network.forward_head(features).shape == (3, 5)
 
 
+def test_a_stem_with_stride_halves_the_last_map_with_the_same_weights() -> None:
+    network, halved = WideResNet(10, 1, 5), WideResNet(10, 1, 5, stem_stride=2)
+    halved.load_state_dict(network.state_dict())
+    images = torch.randn(2, 3, 32, 32)
+    assert halved.eval().forward_features(images).shape == (2, 64, 4, 4)
+    torch.testing.assert_close(halved.stem(images), network.stem(images)[..., ::2, ::2])
+
+
 def test_forward_is_features_then_head() -> None:
     network = WideResNet(10, 2, 4).eval()
     images = torch.randn(2, 3, 16, 16)
@@ -178,6 +186,7 @@ def test_compiled_network_gives_the_same_logits() -> None:
         ({"depth": 10, "width": 0}, "width must be >= 1, got 0"),
         ({"depth": 10, "width": 1, "dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
         ({"depth": 10, "width": 1, "dropout": "0.3"}, "dropout must be a number, got str"),
+        ({"depth": 10, "width": 1, "stem_stride": 3}, r"stem_stride must be one of 1, 2; got 3"),
         ({"depth": 10, "width": 1.5}, "width must be an int, got float"),
         ({"depth": 10, "width": 1, "num_classes": 0}, "num_classes must be >= 1, got 0"),
         ({"depth": 10, "width": 1, "in_channels": 0}, "in_channels must be >= 1, got 0"),

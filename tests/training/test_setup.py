@@ -85,6 +85,29 @@ def test_a_part_of_each_class_is_trained_on_and_all_is_tested(tiny_table: dict[s
     assert not torch.equal(load_split(some, "train").images, load_split(other, "train").images)
 
 
+def test_held_out_images_are_training_images_that_are_not_trained_on(tiny_table: dict[str, Any]) -> None:
+    def splits(**changes: Any) -> list[set[bytes]]:
+        recipe = make_recipe({**tiny_table, "data": {**tiny_table["data"], **changes}})
+        return [{image.numpy().tobytes() for image in load_split(recipe, split).images} for split in ("train", "test")]
+
+    every, _ = splits()
+    trained, held_out = splits(per_class_subset=3, held_out=True)
+    assert trained == splits(per_class_subset=3)[0]
+    assert not trained & held_out
+    assert trained | held_out == every
+    assert len(splits(per_class_subset=1, held_out=True, test_subset=2)[1]) == 20
+    with pytest.raises(ValueError, match="held_out needs per_class_subset"):
+        splits(held_out=True)
+
+
+def test_a_run_may_have_the_first_classes_alone(tiny_table: dict[str, Any]) -> None:
+    recipe = make_recipe({**tiny_table, "data": {**tiny_table["data"], "classes": 4}})
+    train, test = load_split(recipe, "train"), load_split(recipe, "test")
+    assert train.classes == test.classes == load_split(make_recipe(tiny_table), "test").classes[:4]
+    assert train.labels.bincount().tolist() == [4] * 4
+    assert make_network(recipe, train).head.out_features == 4
+
+
 @pytest.mark.parametrize("name", [*METHOD_NAMES, "cutout+mixup", "cutout+manifold-mixup", "cutout+saliency-grafting"])
 def test_methods_get_the_step_they_need(name: str, tiny_table: dict[str, Any], generator: torch.Generator) -> None:
     recipe = make_recipe({**tiny_table, "method": {"name": name}})

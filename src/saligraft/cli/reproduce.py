@@ -37,6 +37,9 @@ def reproduce(
         Path | None,
         typer.Option(metavar="DIR", help="Folder of runs and results.", show_default="runs/reproduce-SCALE"),
     ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a setting of every run.")
+    ] = None,
     launcher: Annotated[str, typer.Option(help="local processes, or slurm: an array of jobs.")] = "local",
     partition: Annotated[str | None, typer.Option(help="Slurm: partition of the jobs.")] = None,
     gpus: Annotated[int, typer.Option(metavar="N", help="Slurm: GPUs of each job.")] = 1,
@@ -80,11 +83,11 @@ def reproduce(
     selected = list(EXPERIMENTS) if not names or ALL in names else list(dict.fromkeys(names))
     out = out or Path("runs") / f"reproduce-{scale}"
     if list_all:
-        _print_list([EXPERIMENTS[name] for name in selected], data_root, seeds, chosen, out)
+        _print_list([EXPERIMENTS[name] for name in selected], data_root, settings or [], seeds, chosen, out)
         return
     if not names:
         raise ValueError(f"name an experiment, or all; valid: {', '.join(EXPERIMENTS)}")
-    rows = {name: rows_of(EXPERIMENTS[name], chosen, regime, data_root) for name in selected}
+    rows = {name: rows_of(EXPERIMENTS[name], chosen, regime, data_root, settings or ()) for name in selected}
     counts = {name: seeds or EXPERIMENTS[name].seeds[chosen] for name in selected}
     every = [job for name in selected for job in jobs_of(EXPERIMENTS[name], rows[name], counts[name], out)]
     cluster = SlurmLauncher(folder=out / "slurm", partition=partition, gpus=gpus, minutes=minutes, parallel=jobs or 256)
@@ -111,7 +114,12 @@ def reproduce(
 
 
 def _print_list(
-    experiments: "list[Experiment]", data_root: Path | None, seeds: int | None, scale: "ScaleName", out: Path
+    experiments: "list[Experiment]",
+    data_root: Path | None,
+    settings: list[str],
+    seeds: int | None,
+    scale: "ScaleName",
+    out: Path,
 ) -> None:
     from rich import box
     from rich.console import Console
@@ -130,7 +138,7 @@ def _print_list(
         table.add_row(experiment.name, "", f"[bold]{experiment.paper}: {experiment.title}[/]")
         for name in SCALES:
             own = cast("ScaleName", name)
-            rows, count = rows_of(experiment, own, regime, data_root), seeds or experiment.seeds[own]
+            rows, count = rows_of(experiment, own, regime, data_root, settings), seeds or experiment.seeds[own]
             cost = cost_of(rows, count)
             if name == "laptop":
                 cost += f"; {experiment.time}"

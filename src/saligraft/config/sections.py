@@ -69,15 +69,21 @@ class DataSection(RecipeSection):
     """Loader processes per training process, for data that are not held in memory; 0: none."""
     keep_last: bool = False
     """Also train on the last, smaller batch of an epoch, as CutMix's and PuzzleMix's authors do."""
+    classes: Annotated[int, Field(ge=2, le=10**6)] | None = None
+    """Train and test on this many classes, the first ones. All, if left out."""
     per_class_subset: Count | None = None
     """Training images per class, drawn by subset_seed; larger subsets contain smaller ones. All, if left out."""
     test_subset: Count | None = None
     """Test images per class, drawn by subset_seed. All, if left out."""
+    held_out: bool = False
+    """Test on training images outside per_class_subset instead, to choose settings without seeing the test images."""
     subset_seed: Seed = 0
     """Seed of the subsets, independent of the run's seed."""
 
     @model_validator(mode="after")
     def _complete_options(self) -> Self:
+        if self.held_out and self.per_class_subset is None:
+            raise ValueError("held_out needs per_class_subset: without it, all training images are trained on")
         name, _ = datasets.resolve(self.name, self.root)
         accepted = inspect.signature(datasets.DATASETS[name]).parameters.values()
         options = [p for p in accepted if p.name not in ("split", "root")]

@@ -8,7 +8,7 @@ Equal recipes share one run, whichever experiments ask for them.
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -21,7 +21,7 @@ from saligraft.training.run_folder import RESULT, TIMING
 ScaleName = Literal["smoke", "laptop", "paper"]
 SCALES: tuple[ScaleName, ...] = ("smoke", "laptop", "paper")
 GRAFTING = "saliency-grafting"
-EQUAL_PASSES = "none-equal-passes"
+EQUAL_PASSES = "equal-passes"  # ends the name of such a row's method
 MEASURES = "measures.json"
 RUNS = "runs"
 ROW_SECTIONS = ("method", "network", "training")  # learning rates and weight decay belong to the protocol
@@ -133,7 +133,7 @@ class Experiment:
         time: What the scale `laptop` takes.
         x_title: Horizontal axis; empty for tables.
         draw: Draws further files from the finished runs: called with the rows' folders of seed 0 and the output folder.
-        equal_passes: Whether plain training also gets the passes of Saliency Grafting, except at the scale `paper`.
+        equal_passes: Methods that are also trained for as many passes as the subject, except at the scale `paper`.
     """
 
     name: str
@@ -148,7 +148,7 @@ class Experiment:
     time: str = ""
     x_title: str = ""
     draw: Callable[[Mapping[str, Path], Path], list[Path]] | None = None
-    equal_passes: bool = True
+    equal_passes: tuple[str, ...] = (PLAIN,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +243,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def rows_of(
-    experiment: Experiment, scale: ScaleName, regimes: Callable[[str, ScaleName, bool], Regime], data_root: Path | None
+    experiment: Experiment,
+    scale: ScaleName,
+    regimes: Callable[[str, ScaleName, bool], Regime],
+    data_root: Path | None,
+    overrides: Sequence[str] = (),
 ) -> list[Row]:
     """List the rows of an experiment at one scale.
 
@@ -252,20 +256,23 @@ def rows_of(
         scale: Its size.
         regimes: Maps protocol, scale and whether real data are at hand to a regime.
         data_root: Folder of the data set's files; None for `shapes` at the scale `laptop`, as always at `smoke`.
+        overrides: Settings for all rows, "section.key=value".
     """
     rows = []
     for part in experiment.parts:
         regime = regimes(part.protocol, scale, data_root is not None)
         root = () if data_root is None or scale == "smoke" else (f"data.root={data_root}",)
+        last = (*root, *overrides)
         for case in (case for case in part.cases if scale in case.at):
-            rows += [_row(experiment, part, case, method, scale, regime, root) for method in part.methods]
-    if not experiment.equal_passes or scale == "paper":
+            rows += [_row(experiment, part, case, method, scale, regime, last) for method in part.methods]
+    if scale == "paper":
         return rows
     for group in dict.fromkeys(row.group for row in rows):
         members = {row.method: row for row in reversed(rows) if row.group == group}  # the first of each method
-        if {PLAIN, experiment.subject} <= members.keys():
-            epochs = passes_of(members[experiment.subject].load(0)).forward
-            rows.insert(rows.index(members[PLAIN]) + 1, _equal_passes(members[PLAIN], epochs))
+        for method in experiment.equal_passes:
+            if {method, experiment.subject} <= members.keys():
+                epochs = passes_of(members[experiment.subject].load(0)).forward
+                rows.insert(rows.index(members[method]) + 1, _equal_passes(members[method], epochs))
     return rows
 
 
@@ -276,7 +283,7 @@ def _row(
     method: str,
     scale: ScaleName,
     regime: Regime,
-    root: tuple[str, ...],
+    last: tuple[str, ...],
 ) -> Row:
     protocol = bundled_protocols()[part.protocol]
     title = protocol[method]["title"].removeprefix(f"{protocol[PLAIN]['title'].rpartition(', ')[0]}, ")
@@ -291,7 +298,7 @@ def _row(
         method=method,
         recipe=regime.recipe,
         row=method if exact and method != PLAIN else None,
-        settings=(*own, *regime.settings, *case.overrides(scale), *root),
+        settings=(*own, *regime.settings, *case.overrides(scale), *last),
         group=part.group or ("" if compared else case.name),
         group_title=part.title or ("" if compared else case.title),
         x=case.x,
@@ -301,11 +308,15 @@ def _row(
     )
 
 
-def _equal_passes(plain: Row, epochs: int) -> Row:
-    name = plain.name.replace(PLAIN, EQUAL_PASSES, 1)
-    changes = {"name": name, "title": f"{plain.title}, equal passes", "method": EQUAL_PASSES, "expected": {}}
-    settings = (*plain.settings, f"training.epochs={epochs}")
-    return Row(**{**plain.__dict__, **changes, "settings": settings})
+def _equal_passes(row: Row, epochs: int) -> Row:
+    return replace(
+        row,
+        name=f"{row.name}-{EQUAL_PASSES}",
+        title=f"{row.title}, equal passes",
+        method=f"{row.method}-{EQUAL_PASSES}",
+        settings=(*row.settings, f"training.epochs={epochs}"),
+        expected={},
+    )
 
 
 def row_settings(protocol: str, method: str, warmup_epochs: int | None) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
-"""Measurements of a finished run beside its errors: cost, map size, occlusion, localisation, statistics of its maps."""
+"""Measurements of a finished run beside its error: cost, training error, occlusion, localisation, maps, label truth."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from saligraft.experiments.label_truth import evaluate_label_truth
 from saligraft.experiments.show import network_of_run
 from saligraft.masks import salient_regions
 from saligraft.saliency import resize_saliency, saliency_source
-from saligraft.training import evaluate_localization, evaluate_occluded, load_recipe
+from saligraft.training import SavedRun, evaluate_localization, evaluate_occluded, load_recipe
 from saligraft.training.run_folder import RECIPE
 from saligraft.training.setup import load_split
 
@@ -35,6 +36,16 @@ def run(folder: Path) -> dict[str, Any]:
     height, width = lens.saliency(images).shape[1:]
     cost = {"seconds": training_seconds(folder), "forward": forward, "backward": backward}
     return {**cost, "map": f"{height}×{width}"}
+
+
+def training(folder: Path) -> dict[str, float]:
+    """Measure the top-1 error on the training images themselves, not augmented: 0 where they are memorised.
+
+    Args:
+        folder: Of the run.
+    """
+    tested = SavedRun.load(folder)
+    return {"top1_error": replace(tested, data=load_split(tested.recipe, "train")).predictions.scores.top1_error}
 
 
 def occlusion(folder: Path) -> dict[str, float]:
@@ -103,6 +114,7 @@ def label_truth(folder: Path) -> dict[str, float | None]:
 
 MEASURE_FUNCTIONS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "run": run,
+    "training": training,
     "occlusion": occlusion,
     "localization": localization,
     "maps": maps,

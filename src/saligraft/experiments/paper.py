@@ -4,6 +4,8 @@ Scales: `paper` is the protocol to the letter. `laptop` is the same experiment i
 --data-root and on `shapes` without. `smoke` trains two epochs of a few images, to see that everything runs.
 """
 
+from dataclasses import replace
+
 from saligraft.config.recipe_file import PLAIN
 from saligraft.experiments.experiment import (
     BEST,
@@ -37,18 +39,23 @@ SMOKE = (
     "training.epochs=2",
     "training.batch_size=20",
 )
-# A regime in which plain training overfits within minutes: 1,000 images, SGD with one cycle.
+# A regime in which plain training memorises its images within a minute, chosen by plain training alone, on held-out
+# training images (`saligraft reproduce regime`). Frozen before any method was tested in it.
 SHORT = (
     "training.epochs=60",
     "training.batch_size=50",
+    "training.checkpoint_epochs=20",
     "optimizer.name=sgd",
     "optimizer.lr=0.1",
     "optimizer.nesterov=true",
-    "optimizer.weight_decay=0.0005",
+    "optimizer.weight_decay=0.0001",
     "schedule.peak=0.15",
 )
 SHAPES = ("data.options.per_class=250", "data.per_class_subset=100", "data.test_subset=100")
-CIFAR = ("data.options.labels=coarse", "data.per_class_subset=50", "data.test_subset=50")  # 20 superclasses
+CIFAR = ("data.classes=10", "data.per_class_subset=50", "data.test_subset=100")
+HALF_MAPS = ("network.options.stem_stride=2",)  # the last map is 4×4 instead of 8×8, for a quarter of the cost
+CUB_SHORT = ("training.epochs=30", "optimizer.head_lr=0.1")  # one rate for all layers: nothing is pretrained
+HELD_OUT = ("data.held_out=true",)
 NARROW = ("network.name=wrn-10-1",)
 SMALL_RESNET = ("network.name=resnet-10-small", "network.options.width=16", "network.options.stem_stride=2")
 
@@ -65,18 +72,18 @@ def regime(protocol: str, scale: ScaleName, real_data: bool) -> Regime:
         is_cifar = protocol in (WRN, PYRAMIDNET, RESNET)
         return Regime(recipe=protocol, variants=WEIGHT_DECAYS if is_cifar else ("",))
     shapes = "shapes-pyramidnet-20-24" if protocol == PYRAMIDNET else "shapes-wrn-10-2"
-    narrow = () if protocol == PYRAMIDNET else NARROW
     if scale == "smoke":
+        narrow = () if protocol == PYRAMIDNET else NARROW
         return Regime(recipe=shapes, settings=(*narrow, *SMOKE), warmup_epochs=1)
     large = protocol in (TINY, CUB, IMAGENET, IMAGENET_FIXED)  # 64 px, so that the last map has 4×4 cells
     if not real_data:
-        network = ("data.options.size=64", *SMALL_RESNET) if large else narrow
+        network = ("data.options.size=64", *SMALL_RESNET) if large else HALF_MAPS
         return Regime(recipe=shapes, settings=(*network, *SHAPES, *SHORT), warmup_epochs=5)
     twins = {
-        WRN: Regime(recipe="cifar100-wrn-10-2", settings=(*NARROW, *CIFAR, *SHORT), warmup_epochs=5),
-        PYRAMIDNET: Regime(recipe=shapes, settings=("data.name=cifar100", *CIFAR, *SHORT), warmup_epochs=5),
-        TINY: Regime(recipe="tiny-imagenet-resnet-10", settings=SHORT, warmup_epochs=5),
-        CUB: Regime(recipe="cub-resnet-10", settings=("training.epochs=30",), warmup_epochs=3),
+        WRN: Regime(recipe="cifar100-wrn-10-2", settings=(*HALF_MAPS, *CIFAR, *SHORT), warmup_epochs=5),
+        PYRAMIDNET: Regime(recipe=shapes, settings=("data.name=cifar100", *HALF_MAPS, *CIFAR, *SHORT), warmup_epochs=5),
+        TINY: Regime(recipe="tiny-imagenet-resnet-10", settings=(*SHORT, "training.epochs=40"), warmup_epochs=5),
+        CUB: Regime(recipe="cub-resnet-10", settings=(*SMALL_RESNET, *SHORT, *CUB_SHORT), warmup_epochs=3),
         SPEECH: Regime(recipe="speech-commands-wrn-10-2", settings=NARROW, warmup_epochs=2),
         IMAGENET: Regime(recipe="imagenet-resnet-10", warmup_epochs=2),
     }
@@ -87,19 +94,19 @@ def regime(protocol: str, scale: ScaleName, real_data: bool) -> Regime:
 def _sweep(option: str, values: dict[float, tuple[ScaleName, ...]], symbol: str) -> tuple[Case, ...]:
     """One case for each value of an option, with the scales it is run at."""
     return tuple(
-        Case(name=f"{value:g}", title=f"{symbol} = {value:g}", x=value, settings=(f"{option}={value:g}",), at=at)
+        Case(name=f"{value:g}", title=f"{symbol} = {value:g}", x=value, settings=(f"{option}={value!r}",), at=at)
         for value, at in values.items()
     )
 
 
-def _copies() -> tuple[Case, ...]:
-    """k mixed batches beside the originals, for both methods (§5.2)."""
+def _copies(*settings: str) -> tuple[Case, ...]:
+    """k mixed batches beside the originals (§5.2)."""
     return tuple(
         Case(
             name=f"{k}",
             title=f"k = {k}",
             x=k,
-            settings=("training.originals=true", f"training.copies={k}"),
+            settings=(*settings, f"training.copies={k}"),
             paper=COPIES,
             at=ALWAYS if k < 3 else SMALLER if k == 4 else IN_FULL,
         )
@@ -111,7 +118,12 @@ OCCLUDED = tuple(
     Metric(f"occlusion/{percent:g}", f"top-1 error, {percent:g} % hidden", "top1", occlude=percent)
     for percent in (0.0, 12.5, 25.0)
 )
-ABLATION = ("deterministic-area", "stochastic-area", "stochastic-saliency")
+# At the scale laptop, T = 0.2 grafts 14.6 of 64 cells on average (`saligraft reproduce readings`: E[ΣM], 8×8).
+ABLATION = {
+    "deterministic-area": Case(laptop=("method.options.k=15",)),
+    "stochastic-area": Case(),
+    "stochastic-saliency": Case(),
+}
 
 TABLES = (
     Experiment(
@@ -222,13 +234,9 @@ TABLES = (
         paper="Table 8",
         table=8,
         parts=tuple(
-            Part(
-                protocol=protocol,
-                methods=tuple(f"{GRAFTING}-{variant}" for variant in ABLATION),
-                group=group,
-                title=title,
-            )
+            Part(protocol=protocol, methods=(f"{GRAFTING}-{variant}",), cases=(case,), group=group, title=title)
             for protocol, group, title in ((WRN, "wrn", "Wide ResNet"), (PYRAMIDNET, "pyramidnet", "PyramidNet"))
+            for variant, case in ABLATION.items()
         ),
         metrics=(BEST, LAST),
         subject=f"{GRAFTING}-stochastic-saliency",
@@ -274,13 +282,14 @@ FIGURES = (
         paper="diversity figure, §5.2",
         parts=(
             Part(protocol=WRN, methods=(PLAIN,), cases=(Case(paper=COPIES),)),
-            Part(protocol=WRN, methods=(GRAFTING, "puzzlemix"), cases=_copies()),
+            Part(protocol=WRN, methods=(GRAFTING,), cases=_copies()),
+            Part(protocol=WRN, methods=("puzzlemix",), cases=_copies("training.originals=true")),
         ),
         metrics=(BEST, LAST),
         seeds={"smoke": 2, "laptop": 3, "paper": 5},
         time="about 45 minutes of two cores, extrapolated",
         x_title="k",
-        equal_passes=False,
+        equal_passes=(),
     ),
     Experiment(
         name="figure-threshold",
@@ -350,37 +359,73 @@ FIGURES = (
     ),
 )
 
+GAP = (LAST, Metric("training/top1_error", "top-1 error on the training images"))
+REGIME = Experiment(
+    name="regime",
+    title="Plain training on held-out images: where does it overfit?",
+    paper="for the scale laptop",
+    parts=(
+        Part(
+            protocol=WRN,
+            methods=(PLAIN,),
+            group="",
+            cases=tuple(
+                Case(name=name, title=title, settings=settings, laptop=HELD_OUT, at=at)
+                for name, title, settings, at in (
+                    ("", "as chosen", (), ALWAYS),
+                    ("narrow", "WRN-10-1", ("network.name=wrn-10-1",), SMALLER),
+                    ("wide", "WRN-10-3", ("network.name=wrn-10-3",), SMALLER),
+                    ("full-maps", "last map 8×8", ("network.options.stem_stride=1",), SMALLER),
+                    ("short", "30 epochs", ("training.epochs=30",), SMALLER),
+                    ("long", "100 epochs", ("training.epochs=100",), SMALLER),
+                    ("few", "25 images a class", ("data.per_class_subset=25",), SMALLER),
+                    ("decay", "weight decay 0.0005", ("optimizer.weight_decay=0.0005",), SMALLER),
+                )
+            ),
+        ),
+    ),
+    metrics=GAP,
+    measures=("training",),
+    subject=PLAIN,
+    seeds={"smoke": 1, "laptop": 2, "paper": 1},
+    time="about 8 minutes of two cores",
+    equal_passes=(),
+)
+
+
+def _reading(name: str, title: str, *settings: str) -> Case:
+    """One reading of Saliency Grafting, tested at the scale `laptop` on images that no table is tested on."""
+    return Case(name=name, title=title, settings=settings, laptop=HELD_OUT)
+
+
+PASSES = (
+    _reading("mixed", "grafts only", "training.passes=mixed"),
+    _reading("remembered", "remembered maps", "training.passes=remembered"),
+)
 READINGS = Experiment(
     name="readings",
-    title="Readings of the paper that only a trained network can tell apart",
+    title="Readings of the paper that only a trained network can tell apart, on held-out images",
     paper="§4.1, §4.3, §5",
     parts=(
-        Part(protocol=WRN, methods=(PLAIN, "cutmix"), group=""),
+        Part(protocol=WRN, methods=(PLAIN, "cutmix"), group="", cases=(Case(laptop=HELD_OUT),)),
         Part(
             protocol=WRN,
             methods=(GRAFTING,),
             group="",
             cases=(
-                Case(),
-                Case(name="max", title="maps divided by their maximum", settings=("method.options.normalize=max",)),
-                Case(
-                    name="channel-mean",
-                    title="mean over channels, not normalised",
-                    settings=("method.saliency.options.channels=mean", "method.options.normalize=none"),
+                _reading("", ""),
+                _reading("max", "maps divided by their maximum", "method.options.normalize=max"),
+                _reading(
+                    "channel-mean",
+                    "mean over channels, not normalised",
+                    "method.saliency.options.channels=mean",
+                    "method.options.normalize=none",
                 ),
-                Case(
-                    name="residual",
-                    title="map of the last residual sum",
-                    settings=("method.saliency.layer=stages.2",),
-                ),
-                Case(name="sum", title="losses summed", settings=("training.loss_combination=sum",)),
-                Case(
-                    name="softmax-bce",
-                    title="binary cross-entropy of the softmax",
-                    settings=("training.loss=softmax-bce",),
-                ),
-                Case(name="mixed", title="grafts only", settings=("training.passes=mixed",)),
-                Case(name="remembered", title="remembered maps", settings=("training.passes=remembered",)),
+                _reading("residual", "map of the last residual sum", "method.saliency.layer=stages.2"),
+                _reading("sum", "losses summed", "training.loss_combination=sum"),
+                _reading("weights", "grafts weighted three times", "training.loss_weights=[1.0, 3.0]"),
+                _reading("softmax-bce", "binary cross-entropy of the softmax", "training.loss=softmax-bce"),
+                *PASSES,
             ),
         ),
     ),
@@ -394,6 +439,24 @@ READINGS = Experiment(
     ),
     measures=("maps",),
     time="about 45 minutes of two cores, extrapolated",
+)
+
+PASSES_COMPARED = Experiment(
+    name="passes",
+    title="What to pass through the network: originals and grafts, grafts alone, or grafts by remembered maps",
+    paper="beyond the paper",
+    parts=(
+        Part(protocol=WRN, methods=(PLAIN, "mixup", "cutmix"), group=""),
+        Part(
+            protocol=WRN,
+            methods=(GRAFTING,),
+            group="",
+            cases=(Case(), *(replace(case, laptop=()) for case in PASSES)),
+        ),
+    ),
+    metrics=(BEST, LAST),
+    time="about 25 minutes of two cores; less after table-wrn, whose runs it uses",
+    equal_passes=(PLAIN, "mixup", "cutmix"),
 )
 
 LABEL_TRUTH = Experiment(
@@ -416,5 +479,5 @@ LABEL_TRUTH = Experiment(
 )
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for experiment in (*TABLES, *FIGURES, READINGS, LABEL_TRUTH)
+    experiment.name: experiment for experiment in (*TABLES, *FIGURES, REGIME, READINGS, PASSES_COMPARED, LABEL_TRUTH)
 }

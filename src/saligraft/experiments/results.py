@@ -225,7 +225,7 @@ def csv_text(experiment: Experiment, scale: ScaleName, results: Sequence[RowResu
 def write_results(
     experiment: Experiment, rows: Sequence[Row], *, scale: ScaleName, seeds: int, out: Path, command: str
 ) -> list[ResultTable]:
-    """Write OUT/NAME: table.md, table.csv, figure, page, each run's result.json, and the commands that train them.
+    """Write OUT/NAME: table.md, table.csv, figure, page, the results of every run, and the commands that train them.
 
     Args:
         experiment: The declaration.
@@ -239,13 +239,11 @@ def write_results(
         The tables.
     """
     folder = out / experiment.name
-    (folder / "results").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     results = collect(experiment, rows, seeds, out)
     tables = [table for table in (result_table(experiment, results), difference_table(experiment, results)) if table]
-    for result in results:
-        for seed, record in result.records.items():
-            text = json.dumps(record, indent=2) + "\n"
-            write_atomic(folder / "results" / f"{result.row.name}-seed{seed}.json", text)
+    records = {result.row.name: {f"seed-{seed}": run for seed, run in result.records.items()} for result in results}
+    write_atomic(folder / "results.json", json.dumps(records, indent=1) + "\n")
     commands = [shlex.join(words) for words in _commands(rows, seeds, out)]
     write_atomic(folder / "commands.sh", "\n".join([f"# {command}", *commands, ""]))
     write_atomic(folder / "table.csv", csv_text(experiment, scale, results))

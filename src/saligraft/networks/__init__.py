@@ -23,15 +23,15 @@ Options = dict[str, Any]
 
 
 def _wide_resnet(name: str, parts: Sequence[str], num_classes: int, in_channels: int, options: Options) -> nn.Module:
-    """Wide ResNet (Zagoruyko & Komodakis 2016), depth 6n + 4: 10, 16, 28; options `dropout`, `drop_block`,
-    `variant`.
+    """Wide ResNet (Zagoruyko & Komodakis 2016), depth 6n + 4: 10, 16, 28; options `stem_stride`, `dropout`,
+    `drop_block`, `variant`.
     """
     return _own_network(WideResNet, name, parts, num_classes, in_channels, options)
 
 
 def _pyramidnet(name: str, parts: Sequence[str], num_classes: int, in_channels: int, options: Options) -> nn.Module:
     """PyramidNet (Han et al. 2017), α̃ = ALPHA, depth 6n + 2: 20, 110; from 164 on with bottlenecks, depth 9n + 2: 200;
-    options `shake_drop`, `shake_level`, `drop_block`, `bottleneck`.
+    options `stem_stride`, `shake_drop`, `shake_level`, `drop_block`, `bottleneck`.
     """
     return _own_network(PyramidNet, name, parts, num_classes, in_channels, options)
 

@@ -65,6 +65,7 @@ class WideResNet(PooledNetwork):
         width: k, the widening factor.
         num_classes: K.
         in_channels: C.
+        stem_stride: 2 halves all maps, for a quarter of the cost.
         dropout: probability, between the convolutions of a block.
         drop_block: arguments of a `DropBlock` at the end of every block of the last two stages; None adds none.
         variant: "manifold-mixup" is the network in the code of Verma et al. (Manifold Mixup), which Kim et al.
@@ -84,12 +85,14 @@ class WideResNet(PooledNetwork):
         num_classes: int,
         in_channels: int = 3,
         *,
+        stem_stride: int = 1,
         dropout: float = 0.0,
         drop_block: Mapping[str, Any] | None = None,
         variant: Variant = "original",
     ) -> None:
         super().__init__()
         checks.one_of("variant", variant, get_args(Variant))
+        checks.one_of("stem_stride", stem_stride, (1, 2))
         checks.whole_number("depth", depth, least=1, most=2000)
         beyond_smallest = depth - CONVOLUTIONS_OUTSIDE_BLOCKS - CONVOLUTIONS_PER_DEEPER_BLOCK
         if beyond_smallest < 0 or beyond_smallest % CONVOLUTIONS_PER_DEEPER_BLOCK:
@@ -103,7 +106,7 @@ class WideResNet(PooledNetwork):
         blocks = (depth - CONVOLUTIONS_OUTSIDE_BLOCKS) // CONVOLUTIONS_PER_DEEPER_BLOCK
         num_features = STAGES[-1][0] * width
         original = variant == "original"
-        self.stem = convolution(in_channels, STEM_CHANNELS, 3, bias=not original)
+        self.stem = convolution(in_channels, STEM_CHANNELS, 3, stem_stride, bias=not original)
         stages = [(blocks, channels * width, stride) for channels, stride in STAGES]
         self.stages = residual_stages(partial(WideBlock, dropout=dropout, variant=variant), STEM_CHANNELS, stages)
         last_norm = nn.BatchNorm2d(num_features, momentum=0.1 if original else LAST_NORM_MOMENTUM)
@@ -114,6 +117,6 @@ class WideResNet(PooledNetwork):
             initialize(self, "fan_in", zero_head_bias=True)  # as in the authors' code
 
     def forward_features(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) → the last spatial map, (B, 64k, ⌈H/4⌉, ⌈W/4⌉)."""
+        """(B, C, H, W) → the last spatial map, (B, 64k, ⌈H/4⌉, ⌈W/4⌉), or half that with `stem_stride=2`."""
         features: Tensor = self.final_activation(self.stages(self.stem(images)))
         return features

@@ -15,7 +15,7 @@ from saligraft.config.method_section import Normalization
 from saligraft.config.recipe import Recipe
 from saligraft.data import Loader, Split, make_data_loader
 from saligraft.data.keyed_draws import key
-from saligraft.data.per_class_subset import per_class_subset
+from saligraft.data.per_class_subset import first_classes, per_class_subset
 from saligraft.hooks import Mode, without_trace
 from saligraft.losses import mixed_cross_entropy, mixed_softmax_binary_cross_entropy
 from saligraft.methods import BatchMixer, FeatureMixer, ImageTransform, MethodChoice, StepStrategy
@@ -34,16 +34,21 @@ WEIGHTS, MIXING, LAYERS = range(3)
 def load_split(recipe: Recipe, split: str) -> Split:
     """Load the recipe's "train" or "test" images; of each, the recipe's subset per class.
 
+    With `data.held_out`, the images to test on are training images that are not trained on.
+
     Args:
         recipe: What to load.
         split: "train" or "test".
     """
     section = recipe.data
-    data = datasets.load(section.name, split=split, root=section.root, **section.options)
+    skip = section.per_class_subset or 0 if section.held_out and split == "test" else 0
+    data = datasets.load(section.name, split="train" if skip else split, root=section.root, **section.options)
     if not len(data):
         raise ValueError(f"{section.name} must hold images to {split} on, got none")
+    if section.classes is not None:
+        data = first_classes(data, section.classes)
     count = section.per_class_subset if split == "train" else section.test_subset
-    return data if count is None else per_class_subset(data, count, section.subset_seed)
+    return data if count is None and not skip else per_class_subset(data, count, section.subset_seed, skip=skip)
 
 
 @dataclass(frozen=True, kw_only=True)
