@@ -49,14 +49,14 @@ def reproduce(
 
     Runs are kept in OUT/runs: finished ones are not trained again, stopped ones resume, and experiments share equal
     runs. OUT/NAME holds table.md, table.csv, the figure, report.html, every result, and the commands of single runs.
-    At the scale paper the protocols are followed exactly; laptop is a scaled-down version, on shapes unless
+    At the scale paper the protocols are followed to the letter; laptop is a smaller version, on shapes unless
     --data-root is given.
 
     Examples:
 
     [bold]saligraft reproduce --list[/bold]   all experiments, with their cost
 
-    [bold]saligraft reproduce table-wrn --data-root data/cifar100[/bold]   Table 3, scaled down, on real images
+    [bold]saligraft reproduce table-wrn --data-root data/cifar100[/bold]   a small Table 3, on real images
 
     [bold]saligraft reproduce all --scale smoke[/bold]   everything once, in minutes
 
