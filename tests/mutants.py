@@ -132,6 +132,20 @@ MUTANTS = [
         "tests/saliency/test_rescale.py",
     ),
     Mutant(
+        "pooled-by-maximum",
+        "saliency/rescale.py",
+        "F.adaptive_avg_pool2d(saliency, pooled)",
+        "F.adaptive_max_pool2d(saliency, pooled)",
+        "tests/saliency/test_rescale.py",
+    ),
+    Mutant(
+        "compiled-pooling-one-cell-short",
+        "saliency/rescale.py",
+        "((target + 1) * size + grid - 1) // grid",
+        "((target + 1) * size) // grid",
+        "tests/saliency/test_rescale.py",
+    ),
+    Mutant(
         "pooled-by-rows-alone",
         "saliency/rescale.py",
         "(min(height, grid), min(width, grid))",
@@ -212,8 +226,8 @@ MUTANTS = [
     Mutant(
         "grafts-labelled-as-originals",
         "step.py",
-        "self.criterion(mixed_logits, mixed)",
-        "self.criterion(mixed_logits, MixedBatch.unmixed(mixed.images, labels))",
+        "StepOutput(self.criterion(logits, mixed), logits, mixed)",
+        "StepOutput(self.criterion(logits, MixedBatch.unmixed(mixed.images, mixed.source_labels)), logits, mixed)",
         ORACLE,
     ),
     # Passes.
@@ -636,6 +650,27 @@ MUTANTS = [
         "value.isfinite().all()",
         "tests/contracts/test_batch_mixers.py",
     ),
+    Mutant(
+        "missing-partners-pass",
+        "methods/base.py",
+        '    checks.per_sample("partner", partner, images)\n',
+        '    if partner is not None:\n        checks.per_sample("partner", partner, images)\n',
+        "tests/contracts/test_batch_mixers.py",
+    ),
+    Mutant(
+        "finer-maps-pass",
+        "checks.py",
+        "if value.shape[1] > height or value.shape[2] > width:",
+        "if value.shape[1] > height and value.shape[2] > width:",
+        "tests/methods/test_saliency_grafting.py tests/methods/test_attentive_cutmix.py",
+    ),
+    Mutant(
+        "integer-weights-pass",
+        "checks.py",
+        "    per_sample(name, value, images)\n    if not value.is_floating_point():",
+        "    per_sample(name, value, images)\n    if value.is_complex():",
+        "tests/methods/test_mixup.py",
+    ),
     # Data.
     Mutant(
         "occlude-least-salient",
@@ -976,9 +1011,37 @@ MUTANTS = [
     Mutant(
         "foreign-lock-left-changed",
         "io/locks.py",
-        "self.path.write_bytes(self._content_before)",
-        "self.path.touch()",
+        "_overwrite(file.fileno(), self._content_before)",
+        "file.fileno()",
         "tests/training/test_run_folder.py",
+    ),
+    Mutant(
+        "foreign-lock-removed-on-a-full-disk",
+        "io/locks.py",
+        "            if self._content_before is None:\n                self._unlink()",
+        "            if True:\n                self._unlink()",
+        "tests/io/test_locks.py",
+    ),
+    Mutant(
+        "foreign-lock-changed-on-a-full-disk",
+        "io/locks.py",
+        "_overwrite(handle, self._content_before)",
+        "pass",
+        "tests/io/test_locks.py",
+    ),
+    Mutant(
+        "full-disk-not-reported",
+        "io/streams.py",
+        "except self._ignored:",
+        "except OSError:",
+        "tests/io/test_streams.py",
+    ),
+    Mutant(
+        "broken-stdout-fails-the-command",
+        "cli/__init__.py",
+        "unbreakable(sys.stdout, BrokenPipeError)",
+        "sys.stdout",
+        "tests/cli/test_init.py::test_a_reader_that_leaves_does_not_fail_the_command",
     ),
     Mutant(
         "foreign-lock-taken",

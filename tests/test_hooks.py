@@ -236,23 +236,23 @@ Use = Callable[[Tensor, Tensor], Any]
 
 def source(name: str, shared: bool) -> Callable[[nn.Module], Use]:
     def prepare(model: nn.Module) -> Use:
-        made = saliency_source(name, model)
-        return (lambda *pair: made.with_logits(model, *pair)[1]) if shared else made
+        network_source = saliency_source(name, model)
+        return (lambda *pair: network_source.with_logits(model, *pair)[1]) if shared else network_source
 
     return prepare
 
 
 def step(method: Any, **options: Any) -> Callable[[nn.Module], Use]:
     def prepare(model: nn.Module) -> Use:
-        made = sg.training_step(model, method, generator=torch.Generator().manual_seed(0), **options)
-        return lambda *pair: made(*pair).loss
+        training_step = sg.training_step(model, method, generator=torch.Generator().manual_seed(0), **options)
+        return lambda *pair: training_step(*pair).loss
 
     return prepare
 
 
 def capture(model: nn.Module) -> Use:
-    made = sg.SaliencyCapture(model)
-    return lambda images, _: made(images)[1]
+    capture_logits = sg.SaliencyCapture(model)
+    return lambda images, _: capture_logits(images)[1]
 
 
 def manifold_mixup(model: nn.Module) -> Use:

@@ -206,16 +206,16 @@ def test_an_index_alone_serves_images_that_are_not_cropped() -> None:
 
 
 def test_a_state_resumes_to_the_bit() -> None:
-    model, given = Network(), sg.SaliencyMemory(samples=8)
-    step = grafting(model, passes="remembered", warmup_steps=1, memory=given)
+    model, memory = Network(), sg.SaliencyMemory(samples=8)
+    step = grafting(model, passes="remembered", warmup_steps=1, memory=memory)
     for _ in range(2):
         step(*batch())
     resumed = grafting(copy.deepcopy(model), passes="remembered", warmup_steps=1, generator=torch.Generator())
-    resumed.load_state_dict({**step.state_dict(), "memory": {k: v.clone() for k, v in given.state_dict().items()}})
+    resumed.load_state_dict({**step.state_dict(), "memory": {k: v.clone() for k, v in memory.state_dict().items()}})
     one, other = step(*batch()), resumed(*batch())
     assert torch.equal(one.loss, other.loss)
     assert torch.equal(one.mixed.mask, other.mixed.mask)
-    assert torch.equal(given.maps, resumed.memory.maps)
+    assert torch.equal(memory.maps, resumed.memory.maps)
 
 
 def test_autocast_a_batch_of_one_and_float64() -> None:

@@ -75,7 +75,7 @@ class MixedBatch(NamedTuple):
 
 
 def label_rows(labels: Tensor, num_classes: int | None = None) -> Tensor:
-    """Labels as float rows (B, K): indices become one-hot, rows stay as they are.
+    """Labels as float rows (B, K): indices become one-hot, rows are only converted to float.
 
     Args:
         labels: (B,) or (B, K).

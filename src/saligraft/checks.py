@@ -200,6 +200,14 @@ def per_sample(name: str, value: Tensor, images: Tensor, legend: str = "(B)") ->
         raise ValueError(f"{name} must have one entry per image: expected {len(images)}, got {value.shape[0]}")
 
 
+def proportions(name: str, value: Tensor, images: Tensor) -> None:
+    """A draw of one number in [0, 1] for every image, floating point, on the images' device."""
+    per_sample(name, value, images)
+    if not value.is_floating_point():
+        raise TypeError(f"{name} must be floating point, got {value.dtype}")
+    mask_values(value, name)
+
+
 def same_device(name: str, value: Tensor, other: Tensor, other_name: str = "images") -> None:
     """On the same device as another argument."""
     if value.device != other.device:
@@ -276,6 +284,13 @@ def saliency_values(value: Tensor, name: str = "saliency") -> None:
         raise ValueError(f"{name} must be finite, got NaN or infinity in sample {int(broken.nonzero()[0])}")
     if bool((value < 0).any()):
         raise ValueError(f"{name} must be >= 0, got {float(value.min()):.4g}")
+
+
+def not_finer(name: str, value: Tensor, images: Tensor) -> None:
+    """Maps with at most as many rows and columns as the images have pixels."""
+    height, width = images.shape[2:]
+    if value.shape[1] > height or value.shape[2] > width:
+        raise ValueError(f"{name} must not be finer than the image ({height}, {width}), got {shape_of(value)}")
 
 
 def cells(name: str, value: Tensor, saliency: Tensor) -> None:

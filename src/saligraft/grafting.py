@@ -42,9 +42,7 @@ def graft(source: Tensor, destination: Tensor, mask: Tensor) -> Tensor:
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeError(f"mask must be bool or floating point, got {mask.dtype}")
     checks.mask_values(mask)
-    height, width = source.shape[2:]
-    if mask.shape[1] > height or mask.shape[2] > width:
-        raise ValueError(f"mask must not be finer than the image ({height}, {width}), got {checks.shape_of(mask)}")
+    checks.not_finer("mask", mask, source)
     if len(mask) not in (1, len(source)):
         raise ValueError(f"mask must have one map per image: expected {len(source)}, got {len(mask)}")
     return overlay(source, destination, mask)

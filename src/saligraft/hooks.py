@@ -1,7 +1,7 @@
 """Unwrap a model, find a layer, hook it during a pass, and remove the hook, even after an error.
 
 All hooks of the package are set here, and made safe: compiled code, which may skip hooks, is refused, only one thread
-at a time may use a network, and a pass can be made to leave no trace in the network.
+at a time may use a network, and a pass can be made without side effects on the network.
 """
 
 from __future__ import annotations

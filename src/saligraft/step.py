@@ -103,21 +103,27 @@ class TrainingStep(ABC):
 
     def _plain(self, images: Tensor, labels: Tensor) -> StepOutput:
         """One pass of the unchanged images."""
-        logits = self._logits(images)
-        return StepOutput(self.criterion(logits, MixedBatch.unmixed(images, labels)), logits, None)
+        return self._output(MixedBatch.unmixed(images, labels))._replace(mixed=None)
+
+    def _output(self, mixed: MixedBatch) -> StepOutput:
+        """One training pass of a mixed batch, and its loss."""
+        logits = self._logits(mixed.images)
+        return StepOutput(self.criterion(logits, mixed), logits, mixed)
 
     def _logits(self, images: Tensor) -> Tensor:
         """One training pass."""
         return logits_of(self.model(images), self.model)
 
-    def _warn_of_zeros(self, source: SaliencySource, saliency: Tensor) -> None:
+    def _warn_of_zeros(self, source: SaliencySource | None, saliency: Tensor | None) -> None:
         """Warn once that a batch's maps are all zero, unless looking at values would stall a device."""
-        if self._warned_of_zeros or not checks.may_look(saliency) or bool(saliency.any()):
+        if source is None or saliency is None or self._warned_of_zeros:
+            return
+        if not checks.may_look(saliency) or bool(saliency.any()):
             return
         self._warned_of_zeros = True
         name = next((name for name, kind in SALIENCY_SOURCES.items() if type(source) is kind), type(source).__name__)
-        where = "" if source.site is None else f" at the {source.site}: if they stay so, name another layer by layer="
-        warnings.warn(f"saliency source {name!r} gave a whole batch of maps that are all zero{where}", stacklevel=2)
+        where = "" if source.site is None else f" at the {source.site}: if this persists, name another layer by layer="
+        warnings.warn(f"saliency source {name!r} returned only zero maps for a batch{where}", stacklevel=2)
 
     @abstractmethod
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
@@ -148,7 +154,7 @@ class GraftingStep(TrainingStep):
     Args:
         model: The network.
         method: A batch mixer.
-        layer: Whose features give the saliency: a module or its name; found by itself if None.
+        layer: Whose features give the saliency: a module or its name; found automatically if None.
         saliency_source: Another source than the one the method's authors use: its name ("cam", "fine-grained", ...),
             a `SaliencySource` or a function of the images.
         criterion: (logits, MixedBatch) -> scalar; by default `mixed_cross_entropy`.
@@ -156,7 +162,7 @@ class GraftingStep(TrainingStep):
         loss_weights: Of the originals, if they are trained on, and of each copy; by default all equal, as if all were
             in one batch.
         passes: "both" is the paper: originals and grafts, 2 forward and 2 backward passes. "mixed" trains on grafts
-            alone; a forward pass without gradients, with batch statistics and without a trace, gives the maps: 2
+            alone; a forward pass without gradients or side effects, with batch statistics, gives the maps: 2
             forward, 1 backward. "remembered" trains on grafts alone and makes no other pass: the feature maps of a step
             refresh those remembered of its samples, which warm-up steps fill in; it needs `index` in each call. A
             sample without a map yet is neither grafted nor grafted onto.
@@ -240,15 +246,14 @@ class GraftingStep(TrainingStep):
             losses.append(self.criterion(logits, MixedBatch.unmixed(images, labels)))
         elif self.source is not None:
             saliency = self.source(images, labels)
-        if self.source is not None and saliency is not None:
-            self._warn_of_zeros(self.source, saliency)
+        self._warn_of_zeros(self.source, saliency)
         for _ in range(self.copies):
             drawn = self.method.draw(images, generator=self.generator)  # j, grid, P ~ Bern(p_B)
             mixed = self.method.apply(images, labels, saliency, drawn)  # M (Eq. 3-4), φ, λ (Eq. 5)
-            mixed_logits = self._logits(mixed.images)
-            losses.append(self.criterion(mixed_logits, mixed))
+            out = self._output(mixed)
+            losses.append(out.loss)
         weighted = [weight * loss for weight, loss in zip(self.loss_weights, losses, strict=True)]
-        return StepOutput(reduce(add, weighted), mixed_logits if logits is None else logits, mixed)
+        return StepOutput(reduce(add, weighted), out.logits if logits is None else logits, mixed)
 
     def _remember(
         self, images: Tensor, labels: Tensor, saliency: Tensor, views: Views, memory: SaliencyMemory
@@ -281,12 +286,12 @@ class GraftingStep(TrainingStep):
 class MixingStep(TrainingStep):
     """Train on mixed images only, in one pass, as the authors of the baselines do; without a method, plainly.
 
-    Saliency of a network costs a pass of its own, which leaves no trace.
+    Saliency of a network costs a separate pass, without side effects.
 
     Args:
         model: The network.
         method: A batch mixer; None for plain training.
-        layer: Whose features give the saliency: a module or its name; found by itself if None.
+        layer: Whose features give the saliency: a module or its name; found automatically if None.
         saliency_source: Another source than the one the method's authors use, as in `GraftingStep`.
         criterion: (logits, MixedBatch) -> scalar; by default `mixed_cross_entropy`.
         warmup_steps: Steps without any mixing.
@@ -318,14 +323,10 @@ class MixingStep(TrainingStep):
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
         if self.method is None:
             return self._plain(images, labels)
-        saliency = None
-        if self.source is not None:
-            saliency = self.source(images, labels)
-            self._warn_of_zeros(self.source, saliency)
+        saliency = None if self.source is None else self.source(images, labels)
+        self._warn_of_zeros(self.source, saliency)
         drawn = self.method.draw(images, generator=self.generator)
-        mixed = self.method.apply(images, labels, saliency, drawn)
-        logits = self._logits(mixed.images)
-        return StepOutput(self.criterion(logits, mixed), logits, mixed)
+        return self._output(self.method.apply(images, labels, saliency, drawn))
 
 
 def _source_of(

@@ -58,6 +58,6 @@ def test_mistakes_end_in_one_line_and_exit_code_2(tmp_path: Path, capsys, argume
 
 
 def test_the_options_default_to_the_demos_settings() -> None:
-    given = {name: value.default for name, value in inspect.signature(demo).parameters.items()}
+    defaults = {name: value.default for name, value in inspect.signature(demo).parameters.items()}
     settings = asdict(DemoSettings())
-    assert {name: given[name] for name in settings} == settings
+    assert {name: defaults[name] for name in settings} == settings

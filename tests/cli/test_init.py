@@ -107,6 +107,16 @@ def test_python_m_saligraft_is_the_same_command(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_reader_that_leaves_does_not_fail_the_command() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    for arguments in (["--version"], ["list", "methods"], ["--help"]):
+        command = [sys.executable, "-m", "saligraft", *arguments]
+        ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+        assert (ended.returncode, ended.stderr) == (0, "")
+    os.close(writer)
+
+
 def test_our_warnings_are_one_line_and_others_are_python_s(capsys: pytest.CaptureFixture[str]) -> None:
     cli._show_warning(UserWarning("two\nlines"), UserWarning, cli.__file__, 3)
     assert capsys.readouterr().err == "saligraft: warning: two lines\n"

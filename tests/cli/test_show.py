@@ -153,8 +153,8 @@ def test_without_a_network_one_is_trained_once_and_kept(tmp_path: Path, monkeypa
     monkeypatch.setattr(showing, "quick_recipe", lambda seed: make_recipe({**small, "seed": seed}))
     assert show(tmp_path, "--rows", "1") == 0
     weights = tmp_path / "network" / "model.safetensors"
-    made = weights.stat().st_mtime_ns
+    modified = weights.stat().st_mtime_ns
     assert show(tmp_path, "--rows", "1", "--seed", "5") == 0
-    assert weights.stat().st_mtime_ns == made
+    assert weights.stat().st_mtime_ns == modified
     assert "trained for this picture only" in (tmp_path / "gallery.html").read_text(encoding="utf-8")
     capsys.readouterr()

@@ -135,9 +135,9 @@ def test_a_signal_saves_and_says_how_to_resume(
     with monkeypatch.context() as patched:
         patched.setattr(trainer, "make_reporter", lambda: Interrupting(number))
         assert run(["train", "shapes-wrn-10-2", *TINY, "--out", str(folder)]) == code
-    told = capsys.readouterr().err.splitlines()
-    assert told == [f"saligraft: stopped by {number.name}; resume with: saligraft train '{folder}' --resume"]
-    *_, command = told[0].partition("resume with: saligraft ")
+    messages = capsys.readouterr().err.splitlines()
+    assert messages == [f"saligraft: stopped by {number.name}; resume with: saligraft train '{folder}' --resume"]
+    *_, command = messages[0].partition("resume with: saligraft ")
     assert run(shlex.split(command)) == 0
     assert "resumed after batch 1 in epoch 1" in capsys.readouterr().err
     assert (folder / "result.json").exists()
@@ -167,7 +167,7 @@ def test_a_run_continues_and_is_saved_after_a_broken_pipe(tmp_path: Path) -> Non
     for program, code in ((stop, 129), ("", 0)):
         program += "import sys; from saligraft.cli import main; sys.argv[0] = 'saligraft'; main()"
         command = [sys.executable, "-c", program, "train", "shapes-wrn-10-2", *TINY, "--out", str(tmp_path / "run")]
-        ended = subprocess.run([*command, "--resume"], stderr=writer, stdout=subprocess.DEVNULL, check=False)
+        ended = subprocess.run([*command, "--resume"], stderr=writer, stdout=writer, check=False)  # 2>&1 | head
         assert ended.returncode == code
         assert (tmp_path / "run" / "checkpoints" / f"step-0000000{1 if code else 2}").is_dir()
     os.close(writer)

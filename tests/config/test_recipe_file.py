@@ -252,8 +252,8 @@ WARMED = 'title = "warmed"\n[method]\nname = "cutmix"\n[training]\nepochs = 30\n
 @pytest.mark.parametrize(("epochs", "warmup"), [(1, 0), (4, 3), (5, 4)])
 def test_a_run_made_shorter_than_its_warm_up_still_mixes(epochs: int, warmup: int, tmp_path: Path) -> None:
     (tmp_path / "r.toml").write_text(WARMED)
-    told = rf"^training\.warmup_epochs is shortened from 5 to {warmup}, as training\.epochs is set to {epochs}$"
-    with pytest.warns(UserWarning, match=told):
+    message = rf"^training\.warmup_epochs is shortened from 5 to {warmup}, as training\.epochs is set to {epochs}$"
+    with pytest.warns(UserWarning, match=message):
         recipe = load_recipe(tmp_path / "r.toml", [f"training.epochs={epochs}"])
     assert (recipe.training.epochs, recipe.training.warmup_epochs) == (epochs, warmup)
     assert recipe.title == "warmed"

@@ -46,6 +46,9 @@ plain_mixers = pytest.mark.parametrize(
 )
 
 
+pure_mixers = pytest.mark.parametrize("method", [PARAMS[name] for name in methods_of(BatchMixer)])
+
+
 def make_labels(kind: str, batch: int, stream: torch.Generator) -> Tensor:
     if kind == "index":
         return torch.randint(K, (batch,), generator=stream)
@@ -194,3 +197,12 @@ def test_two_training_steps_lower_the_loss(method: BatchMixer[Any]) -> None:
         optimizer.step()
         losses.append(loss.item())
     assert losses[2] < losses[1] < losses[0]
+
+
+@pure_mixers
+def test_missing_partners_are_refused_in_one_line(method: BatchMixer[Any]) -> None:
+    images, labels, saliency = make_batch()
+    drawn = method.draw(images)
+    without = None if isinstance(drawn, Tensor) else drawn._replace(partner=None)
+    with pytest.raises(TypeError, match=r"^partner must be a torch\.Tensor, got NoneType$"):
+        method.apply(images, labels, saliency, without)

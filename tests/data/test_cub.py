@@ -113,5 +113,5 @@ def test_missing_empty_and_damaged_files_are_named(root: Path, file: str) -> Non
 
 
 def test_a_missing_root_says_what_to_put_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"CUB-200-2011 must lie in .*; unpack CUB_200_2011\.tgz of data"):
+    with pytest.raises(FileNotFoundError, match=r"CUB-200-2011 must be in .*; unpack CUB_200_2011\.tgz of data"):
         cub(root=tmp_path)

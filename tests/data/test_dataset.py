@@ -131,11 +131,11 @@ def test_a_subset_cuts_every_field_of_the_samples_and_keeps_the_classes() -> Non
 
 
 def test_take_holds_test_views_in_memory_without_boxes() -> None:
-    taken = make_data().take(torch.tensor([2, 1]))
-    assert type(taken) is ImageData
-    assert taken.images[:, 0, 0, 0].tolist() == [30, 20]
-    assert taken.labels.tolist() == [0, 1]
-    assert taken.boxes is None
+    subset = make_data().take(torch.tensor([2, 1]))
+    assert type(subset) is ImageData
+    assert subset.images[:, 0, 0, 0].tolist() == [30, 20]
+    assert subset.labels.tolist() == [0, 1]
+    assert subset.boxes is None
     assert make_data().take(torch.tensor([], dtype=torch.int64)).images.shape == (0, 1, 2, 3)
 
 

@@ -92,7 +92,7 @@ def test_the_name_holds_the_path(tmp_path: Path) -> None:
         ({"cat": 2, "dog": 1}, "dog must hold at least 2 images to be split, got 1"),
         ({"train/a": 2, "train/b": 2}, "must hold test or val beside train"),
         ({"train/a": 1, "train/b": 1, "test/c": 1}, "c must be one of the 2 classes of train"),
-        ({"cat": 2, "dog": 2, ".": 1}, r"image .*\. 0\.PNG must lie in the folder of its class"),
+        ({"cat": 2, "dog": 2, ".": 1}, r"image .*\. 0\.PNG must be in the folder of its class"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, counts: dict[str, int], words: str) -> None:

@@ -48,7 +48,7 @@ def test_only_val_is_enough_for_testing(tmp_path: Path) -> None:
     make_images(tmp_path, ["n01", "n02"], ("val",))
     for split in ("val", "test"):
         assert imagenet(root=tmp_path, split=split).classes == ("n01", "n02")
-    with pytest.raises(ValueError, match=r"ImageNet must lie in .* as train and val, .*got no train"):
+    with pytest.raises(ValueError, match=r"ImageNet must be in .* as train and val, .*got no train"):
         imagenet(root=tmp_path, split="train")
 
 
@@ -61,7 +61,7 @@ def test_an_unsorted_val_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_a_missing_root_and_a_strange_class_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"ImageNet must lie in .*nowhere as train and val"):
+    with pytest.raises(ValueError, match=r"ImageNet must be in .*nowhere as train and val"):
         imagenet(root=tmp_path / "nowhere")
     make_images(tmp_path, ["n01"], ("train",))
     make_images(tmp_path, ["n02"], ("val",))

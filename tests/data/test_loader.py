@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from saligraft.data import Batch, ImageData, InMemoryLoader, crop_and_flip, undo_crop_and_flip
+from saligraft.data import Batch, ImageData, InMemoryLoader, crop_and_flip
 from saligraft.data.loader import Order
 
 counts, sizes, ranks = st.integers(1, 60), st.integers(1, 12), st.integers(1, 4)
@@ -149,17 +149,11 @@ def slow_crop(image: Tensor, top: int, left: int, flipped: int) -> Tensor:
     width=st.integers(5, 8),
 )
 @settings(max_examples=25, deadline=None)
-def test_crop_equals_the_slow_reference_and_can_be_undone(
-    geometry: list[tuple[int, int, int]], height: int, width: int
-) -> None:
-    images = torch.rand(len(geometry), 2, height, width) + 0.1  # never zero: zeros mark the padding
+def test_crop_equals_the_slow_reference(geometry: list[tuple[int, int, int]], height: int, width: int) -> None:
+    images = torch.rand(len(geometry), 2, height, width)
     cropped = crop_and_flip(images, torch.tensor(geometry))
     for image, crop, (top, left, flipped) in zip(images, cropped, geometry, strict=True):
         assert torch.equal(crop, slow_crop(image, top, left, flipped))
-    back = undo_crop_and_flip(cropped, torch.tensor(geometry))
-    kept = back != 0
-    assert torch.equal(back[kept], images[kept])
-    assert int(kept.sum()) == int((cropped != 0).sum())  # all that was in the crop returned
 
 
 def test_batches_are_the_normalised_images_cropped_by_their_geometry() -> None:

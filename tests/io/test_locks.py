@@ -158,3 +158,23 @@ def test_a_full_disk_names_the_lock_and_leaves_nothing(tmp_path: Path, monkeypat
                 RunLock(tmp_path / "a" / "b")
         assert list(tmp_path.iterdir()) == []
     RunLock(tmp_path / "a" / "b").release()
+
+
+@pytest.mark.parametrize("content", ["", "123", " 4567890"])
+@pytest.mark.parametrize("written", [0, 1])
+def test_a_full_disk_leaves_a_lock_file_that_existed_as_it_was(
+    content: str, written: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be the user's; the disk may fill before or while the process id is written."""
+    (tmp_path / ".lock").write_text(content)
+    write = os.write
+
+    def full(handle: int, data: bytes) -> int:
+        monkeypatch.setattr(locks.os, "write", write)
+        write(handle, data[:written])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(locks.os, "write", full)
+    with pytest.raises(OSError, match=r"\.lock could not be written: No space left on device$"):
+        RunLock(tmp_path)
+    assert (tmp_path / ".lock").read_text() == content

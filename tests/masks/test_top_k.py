@@ -13,8 +13,8 @@ def test_takes_exactly_the_k_largest(k: int, levels: int, seed: int) -> None:
     saliency = torch.randint(levels, (3, 4, 4), generator=torch.Generator().manual_seed(seed)).float()
     mask = top_k_regions(saliency, k)
     assert (mask.sum(dim=(1, 2)) == k).all()
-    for values, taken in zip(saliency, mask, strict=True):
-        assert k == 16 or values[taken].min() >= values[~taken].max()
+    for values, selected in zip(saliency, mask, strict=True):
+        assert k == 16 or values[selected].min() >= values[~selected].max()
 
 
 def test_broken_map_selects_nothing() -> None:

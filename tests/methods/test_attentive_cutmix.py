@@ -69,3 +69,8 @@ def test_refuses_what_cannot_be() -> None:
         AttentiveCutMix(k=50, grid=None)(images, labels, saliency)
     with pytest.raises(ValueError, match=r"grid must not exceed the image \(28, 28\), got 32"):
         AttentiveCutMix(grid=32)(images, labels, saliency)
+    for fine in (torch.rand(5, 29, 7), torch.rand(5, 7, 29)):
+        with pytest.raises(ValueError, match=r"saliency must not be finer than the image \(28, 28\), got \(5, "):
+            attentive_cutmix(images, labels, fine, partner=torch.arange(5))
+        with pytest.raises(ValueError, match="saliency must not be finer than the image"):
+            AttentiveCutMix(grid=None)(images, labels, fine)

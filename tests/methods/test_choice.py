@@ -139,13 +139,13 @@ def test_none_leaves_samples_as_they_are(generator: torch.Generator) -> None:
 
 def test_only_members_with_a_use_for_it_are_given_a_map(monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels, saliency = batch(4)
-    given: list[bool] = []
-    monkeypatch.setattr(FineGrained, "__call__", lambda _, images: given.append(False) or images[:, 0].abs())
+    calls: list[bool] = []
+    monkeypatch.setattr(FineGrained, "__call__", lambda _, images: calls.append(False) or images[:, 0].abs())
     RandomChoice([sg.SaliencyMix()])(images, labels, saliency)  # its own source: it takes the map
-    assert given == []
+    assert calls == []
     choice = RandomChoice([sg.SaliencyMix(), sg.SaliencyGrafting()], probabilities=[1, 0])
     choice(images, labels, saliency)  # another's
-    assert given == [False]
+    assert calls == [False]
 
 
 ALL_KINDS = [None, ManifoldMixup(), [Cutout(), sg.Mixup()], AugMix(normalized=True)]

@@ -133,6 +133,11 @@ def test_refuses_missing_saliency_a_grid_finer_than_the_image_and_wrong_draws() 
         sg.graft_salient_regions(images, labels, saliency, partner=torch.arange(6), chosen=chosen[:, :4, :4])
     with pytest.raises(ValueError, match="partner must have one entry per image: expected 6, got 5"):
         sg.graft_salient_regions(images, labels, saliency, partner=torch.arange(5), chosen=chosen)
+    for rows, columns in ((17, 8), (8, 17)):
+        fine = torch.rand(6, rows, columns)
+        shape = rf"\(16, 16\), got \(6, {rows}, {columns}\)"
+        with pytest.raises(ValueError, match=f"saliency must not be finer than the image {shape}"):
+            sg.graft_salient_regions(images, labels, fine, partner=torch.arange(6), chosen=fine > 0.5)
 
 
 def test_the_pure_function_refuses_bad_options() -> None:

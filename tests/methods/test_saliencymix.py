@@ -38,11 +38,11 @@ def test_one_box_for_all_is_the_first_ones() -> None:
 def test_takes_fine_grained_saliency_where_no_map_is_given() -> None:
     images, labels = torch.rand(6, 3, 16, 16), torch.arange(6)
     generators = (torch.Generator().manual_seed(1) for _ in range(2))
-    given, default = (
+    explicit, default = (
         SaliencyMix()(images, labels, maps, generator=g)
         for maps, g in zip((fine_grained_saliency(images), None), generators, strict=True)
     )
-    assert all(torch.equal(a, b) for a, b in zip(given, default, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(explicit, default, strict=True))
 
 
 def test_keeps_its_own_map_beside_a_method_with_another() -> None:
@@ -85,10 +85,10 @@ def test_undoes_the_normalisation_before_it_looks() -> None:
     normalised = (pixels - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
     maps, own = fine_grained_saliency(pixels), fine_grained_saliency(normalised)
     assert (maps.flatten(1).argmax(dim=1) != own.flatten(1).argmax(dim=1)).any()
-    told, blind = SaliencyMix(pixel_mean=mean, pixel_std=std), SaliencyMix()
-    drawn = told.draw(normalised, generator=torch.Generator().manual_seed(1))
+    informed, blind = SaliencyMix(pixel_mean=mean, pixel_std=std), SaliencyMix()
+    drawn = informed.draw(normalised, generator=torch.Generator().manual_seed(1))
     expected = blind.apply(normalised, labels, maps, drawn)
-    assert torch.equal(told.apply(normalised, labels, None, drawn).mask, expected.mask)
+    assert torch.equal(informed.apply(normalised, labels, None, drawn).mask, expected.mask)
     assert not torch.equal(blind.apply(normalised, labels, None, drawn).mask, expected.mask)
 
 

@@ -97,14 +97,14 @@ def test_both_are_one_where_the_head_pools_and_is_linear(activation: str, labels
     torch.manual_seed(0)
     model = Pooled(activation).eval()
     images, truth = torch.randn(5, 3, *size), torch.arange(5)
-    given = truth if labels == "index" else torch.eye(K)[truth] * 0.7 + 0.3 / K
-    weight = model.head.weight[truth] if labels == "index" else given @ model.head.weight
+    targets = truth if labels == "index" else torch.eye(K)[truth] * 0.7 + 0.3 / K
+    weight = model.head.weight[truth] if labels == "index" else targets @ model.head.weight
     expected = torch.einsum("bchw,bc->bhw", model.forward_features(images), weight).relu().detach()
     assert expected.max() > 0
     cells = size[0] * size[1]
     for source, scale in ((ClassActivation(model), 1), (GradCam(model), cells)):
-        torch.testing.assert_close(source(images, given) * scale, expected)
-        logits, saliency = source.with_logits(model, images, given)
+        torch.testing.assert_close(source(images, targets) * scale, expected)
+        logits, saliency = source.with_logits(model, images, targets)
         torch.testing.assert_close(saliency * scale, expected)
         torch.testing.assert_close(logits, model(images))
 

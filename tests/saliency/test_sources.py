@@ -1,4 +1,4 @@
-"""What every source must hold: its maps, its cost in passes, and that it leaves no trace."""
+"""What every source must hold: its maps, its cost in passes, and that it has no side effects."""
 
 import copy
 import random

@@ -195,5 +195,5 @@ def test_a_recipe_trains_with_it() -> None:
 def test_gradients_that_are_all_zero_are_warned_of() -> None:
     model = Counting()
     nn.init.zeros_(model.head.weight)
-    with pytest.warns(UserWarning, match="source 'input-gradient' gave a whole batch of maps that are all zero$"):
+    with pytest.warns(UserWarning, match="source 'input-gradient' returned only zero maps for a batch$"):
         PuzzleMixStep(model, method(), generator=seeded())(*batch())

@@ -177,19 +177,19 @@ def test_phases_and_the_warm_up_are_segments_of_their_own(trainer: Trainer) -> N
 def clock(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Data that takes 1 s to come, but 5 s every fourth time; first steps of 100 s, then of 7 s, one hampered."""
     clock, durations = Clock(), [100.0, 100.0, 7.0, 30.0, 7.0, 7.0]
-    taken: list[int] = []
+    steps: list[int] = []
 
     def step(batches: Iterator[Batch], number: int) -> None:
         next(batches)
-        clock.now += durations[len(taken) % len(durations)]
-        taken.append(number)
+        clock.now += durations[len(steps) % len(durations)]
+        steps.append(number)
 
     loader = trainer.timeline.stages[0].loader
-    given = loader.batches
+    original_batches = loader.batches
 
     def slow_batches(start: int = 0) -> Iterator[Batch]:
-        for batch in given(start):
-            clock.now += 5.0 if len(taken) % 4 == 3 else 1.0
+        for batch in original_batches(start):
+            clock.now += 5.0 if len(steps) % 4 == 3 else 1.0
             yield batch
 
     monkeypatch.setattr(loader, "batches", slow_batches)

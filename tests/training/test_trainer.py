@@ -49,9 +49,9 @@ def with_method(table: dict[str, Any], name: str, **training: Any) -> Recipe:
 
 
 def trainer_of(recipe: Recipe, epoch: int = 0, reporter: SilentReporter | None = None) -> Trainer:
-    made = Trainer(recipe, make_accelerator(recipe), reporter=reporter)
-    made.position = Position(epoch=epoch)
-    return made
+    trainer = Trainer(recipe, make_accelerator(recipe), reporter=reporter)
+    trainer.position = Position(epoch=epoch)
+    return trainer
 
 
 def contents(folder: Path) -> dict[str, bytes]:

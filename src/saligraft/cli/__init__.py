@@ -1,6 +1,7 @@
 """The command line: `saligraft COMMAND`, one file per command.
 
-A user's mistake prints one line on stderr and exits with code 2; only a bug shows a traceback.
+A user's mistake prints one line on stderr and exits with code 2; only a bug shows a traceback. If the reader of the
+output leaves (`| head`), the command still completes its work, and the exit code is that of the work.
 Each command imports what it needs when it runs, so that `--help` does not wait for slow imports.
 """
 
@@ -37,8 +38,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"saligraft {__version__}")
         raise typer.Exit
 
@@ -127,10 +128,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         print("saligraft: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader (`| head`) has exited: redirect stdout, or Python reports the broken pipe again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except Exception as error:
         message = _users_mistake(error)
         if message is None or os.environ.get(TRACEBACK_VARIABLE):
@@ -142,6 +139,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """Entry point of the `saligraft` script."""
-    sys.stderr = unbreakable(sys.stderr)
+    sys.stdout, sys.stderr = unbreakable(sys.stdout, BrokenPipeError), unbreakable(sys.stderr)
     warnings.showwarning = _show_warning
     sys.exit(run())

@@ -92,7 +92,7 @@ def evaluate(
         if not 0 <= percent <= 100:
             raise ValueError(f"--occlude must lie in [0, 100], got {percent:g}")
     saved = SavedRun.load(run, settings or [])
-    wanted: dict[Callable[[SavedRun], _Part], bool] = {
+    requested: dict[Callable[[SavedRun], _Part], bool] = {
         _scores: not occlude,
         partial(_occlusion, percents=occlude or [], reference=reference): bool(occlude),
         _localization: localization,
@@ -101,9 +101,9 @@ def evaluate(
         _classes: classes,
         partial(_label_truth, through_training=through_training): label_truth,
     }
-    parts = [evaluation(saved) for evaluation, is_wanted in wanted.items() if is_wanted]
+    parts = [evaluation(saved) for evaluation, is_requested in requested.items() if is_requested]
     if predictions is not None:
-        answers = saved.predictions
+        all_predictions = saved.predictions
     if not leave_group():
         return
     folder = out or run
@@ -113,7 +113,7 @@ def evaluate(
         for name, write in part.files.items():
             print(write(folder / name))
     if predictions is not None:
-        print(write_predictions(answers, saved.data.classes, predictions))
+        print(write_predictions(all_predictions, saved.data.classes, predictions))
     results = {part.name: {**part.values, "set": settings or []} for part in parts if part.name}
     if results:
         record_evaluation(folder, results)
@@ -146,12 +146,12 @@ def _occlusion(run: "SavedRun", percents: list[float], reference: Path | None) -
     rows = list(dict.fromkeys([0.0, *percents]))
     scores = evaluate_occluded(run, [percent / 100 for percent in rows], reference=reference)
     lines = ["hidden   cells  top-1 error  top-5 error  test loss"]
-    for percent, own in zip(rows, scores, strict=True):
+    for percent, row in zip(rows, scores, strict=True):
         cells = f"{hidden_cells(percent / 100)}/{GRID**2}"
         lines.append(
-            f"{percent:5g} %  {cells:>5}  {own.top1_error:9.2f} %  {own.top5_error:9.2f} %  {own.test_loss:9.4f}"
+            f"{percent:5g} %  {cells:>5}  {row.top1_error:9.2f} %  {row.top5_error:9.2f} %  {row.test_loss:9.4f}"
         )
-    values = {f"{percent:g}": own._asdict() for percent, own in zip(rows, scores, strict=True)}
+    values = {f"{percent:g}": row._asdict() for percent, row in zip(rows, scores, strict=True)}
     return _Part(
         "\n".join(lines), "occlusion", {"percent": values, "reference": None if reference is None else str(reference)}
     )
@@ -160,15 +160,15 @@ def _occlusion(run: "SavedRun", percents: list[float], reference: Path | None) -
 def _localization(run: "SavedRun") -> _Part:
     from saligraft.training import evaluate_localization
 
-    found = evaluate_localization(run)
-    height, width = found.map_size
+    result = evaluate_localization(run)
+    height, width = result.map_size
     text = (
-        f"localization accuracy  {found.accuracy:6.2f} %   IoU > 0.5 and class right; map {height} x {width}\n"
-        f"GT-known localization  {found.gt_known:6.2f} %   IoU > 0.5\n"
-        f"class accuracy         {found.class_accuracy:6.2f} %\n"
-        f"mean IoU               {found.mean_iou:6.2f} %"
+        f"localization accuracy  {result.accuracy:6.2f} %   IoU > 0.5 and class right; map {height} x {width}\n"
+        f"GT-known localization  {result.gt_known:6.2f} %   IoU > 0.5\n"
+        f"class accuracy         {result.class_accuracy:6.2f} %\n"
+        f"mean IoU               {result.mean_iou:6.2f} %"
     )
-    return _Part(text, "localization", found._asdict())
+    return _Part(text, "localization", result._asdict())
 
 
 def _calibration(run: "SavedRun") -> _Part:
@@ -176,26 +176,26 @@ def _calibration(run: "SavedRun") -> _Part:
     from saligraft.training import evaluate_calibration
     from saligraft.training.run_folder import RELIABILITY
 
-    found = evaluate_calibration(run)
+    result = evaluate_calibration(run)
     text = (
-        f"expected calibration error  {found.ece:6.2f} %   {len(found.counts)} bins\n"
-        f"maximum calibration error   {found.mce:6.2f} %\n"
-        f"mean confidence             {found.mean_confidence:6.2f} %\n"
-        f"accuracy                    {found.accuracy:6.2f} %"
+        f"expected calibration error  {result.ece:6.2f} %   {len(result.counts)} bins\n"
+        f"maximum calibration error   {result.mce:6.2f} %\n"
+        f"mean confidence             {result.mean_confidence:6.2f} %\n"
+        f"accuracy                    {result.accuracy:6.2f} %"
     )
-    return _Part(text, "calibration", found._asdict(), {RELIABILITY: partial(save_reliability, found)})
+    return _Part(text, "calibration", result._asdict(), {RELIABILITY: partial(save_reliability, result)})
 
 
 def _corruptions(run: "SavedRun") -> _Part:
     from saligraft.training import evaluate_corruptions
 
-    found = evaluate_corruptions(run)
+    result = evaluate_corruptions(run)
     lines = [f"{'top-1 error in %':17} {'1':>6} {'2':>6} {'3':>6} {'4':>6} {'5':>6}    mean"]
-    for name, errors in found.errors.items():
+    for name, errors in result.errors.items():
         cells = " ".join(f"{error:6.2f}" for error in errors)
         lines.append(f"{name:17} {cells}  {sum(errors) / len(errors):6.2f}")
-    lines.append(f"mean corruption error {found.mean:.2f} %, clean error {found.clean:.2f} %")
-    return _Part("\n".join(lines), "corruptions", {"mean": found.mean, **found._asdict()})
+    lines.append(f"mean corruption error {result.mean:.2f} %, clean error {result.clean:.2f} %")
+    return _Part("\n".join(lines), "corruptions", {"mean": result.mean, **result._asdict()})
 
 
 def _classes(run: "SavedRun") -> _Part:
@@ -203,36 +203,36 @@ def _classes(run: "SavedRun") -> _Part:
     from saligraft.training import evaluate_classes
     from saligraft.training.run_folder import CONFUSION, CONFUSION_TABLE
 
-    found = evaluate_classes(run)
-    width = max(map(len, found.classes))
+    result = evaluate_classes(run)
+    width = max(map(len, result.classes))
     lines = [f"{'class':{width}}  images   error"]
-    rows = zip(found.classes, found.counts, found.errors, strict=True)
+    rows = zip(result.classes, result.counts, result.errors, strict=True)
     for name, count, error in rows:
         lines.append(f"{name:{width}}  {count:6}  " + ("     -" if error is None else f"{error:6.2f} %"))
-    values = {"names": found.classes, "images": found.counts, "errors": found.errors}
-    files = {CONFUSION_TABLE: partial(write_confusion, found), CONFUSION: partial(save_confusion, found)}
+    values = {"names": result.classes, "images": result.counts, "errors": result.errors}
+    files = {CONFUSION_TABLE: partial(write_confusion, result), CONFUSION: partial(save_confusion, result)}
     return _Part("\n".join(lines), "classes", values, files)
 
 
 def _label_truth(run: "SavedRun", through_training: bool) -> _Part:
     from saligraft.experiments.label_truth import as_json, evaluate_label_truth
 
-    found = evaluate_label_truth(run)
-    values = {"methods": as_json(found)}
+    methods = evaluate_label_truth(run)
+    values = {"methods": as_json(methods)}
     texts = [
         "label truth: how far each label is from what the mixed image shows of the two objects",
-        *_truth_rows(found),
+        *_truth_rows(methods),
     ]
     if through_training:
         values["epochs"] = {}
         for epoch, earlier in run.through_training():
-            found = evaluate_label_truth(earlier)
-            values["epochs"][str(epoch)] = as_json(found)
-            texts += ["", f"after epoch {epoch}", *_truth_rows(found)]
+            methods = evaluate_label_truth(earlier)
+            values["epochs"][str(epoch)] = as_json(methods)
+            texts += ["", f"after epoch {epoch}", *_truth_rows(methods)]
     return _Part("\n".join(texts), "label-truth", values)
 
 
-def _truth_rows(found: "Mapping[str, LabelTruth]") -> list[str]:
+def _truth_rows(methods: "Mapping[str, LabelTruth]") -> list[str]:
     from saligraft.experiments.label_truth import LABELS
 
     groups = ("mean absolute error", "rank correlation", "names the unseen, %")
@@ -240,7 +240,7 @@ def _truth_rows(found: "Mapping[str, LabelTruth]") -> list[str]:
         f"{'':17}  " + "  ".join(f"{group:^26}" for group in groups) + "  diversity",
         f"{'method':17}" + f"  {'own':>8} {'area':>8} {'calibr.':>8}" * len(groups) + f"  {'bits':>9}",
     ]
-    for name, truth in found.items():
+    for name, truth in methods.items():
         cells = [
             " ".join("       -" if table[label] is None else f"{table[label]:8.3f}" for label in LABELS)
             for table in (truth.error, truth.rank_correlation, truth.unseen)

@@ -33,16 +33,16 @@ def match_temperature(
     [bold]saligraft match-temperature runs/cifar100-wrn-10-2-seed0 --k 6[/bold]   the T of k = 6
     """
     from saligraft.training import leave_group
-    from saligraft.training.match_temperature import match_temperature as match
+    from saligraft.training.match_temperature import match_temperature as solve
 
     if temperature is not None and k is not None:
         raise ValueError("one of --temperature and --k must be left out, got both")
     if temperature is None and k is None:
         temperature = 0.2
-    found = match(run, temperature=temperature, k=k, grid=grid, images=images, overrides=settings or ())
+    match = solve(run, temperature=temperature, k=k, grid=grid, images=images, overrides=settings or ())
     if not leave_group():
         return
-    height, width = found.map_size
-    print(f"maps         {found.images:,} training images, {height}x{width} cells, resized to {grid}x{grid}")
-    print(f"temperature  {found.temperature:.4g}")
-    print(f"cells        {found.cells:.2f} of {grid**2} grafted on average: k = {max(1, round(found.cells))}")
+    height, width = match.map_size
+    print(f"maps         {match.images:,} training images, {height}x{width} cells, resized to {grid}x{grid}")
+    print(f"temperature  {match.temperature:.4g}")
+    print(f"cells        {match.cells:.2f} of {grid**2} grafted on average: k = {max(1, round(match.cells))}")

@@ -80,16 +80,16 @@ def reproduce(
             whole_number(flag, value, least=1)
     for name in names or ():
         one_of("experiment", name, (*EXPERIMENTS, ALL))
-    wanted = list(EXPERIMENTS) if not names or ALL in names else list(dict.fromkeys(names))
+    selected = list(EXPERIMENTS) if not names or ALL in names else list(dict.fromkeys(names))
     out = out or Path("runs") / f"reproduce-{scale}"
     if list_all:
-        _print_list([EXPERIMENTS[name] for name in wanted], data_root, settings or [], seeds, chosen, out)
+        _print_list([EXPERIMENTS[name] for name in selected], data_root, settings or [], seeds, chosen, out)
         return
     if not names:
         raise ValueError(f"name an experiment, or all; valid: {', '.join(EXPERIMENTS)}")
-    rows = {name: rows_of(EXPERIMENTS[name], chosen, regime, data_root, settings or ()) for name in wanted}
-    counts = {name: seeds or EXPERIMENTS[name].seeds[chosen] for name in wanted}
-    every = [job for name in wanted for job in jobs_of(EXPERIMENTS[name], rows[name], counts[name], out)]
+    rows = {name: rows_of(EXPERIMENTS[name], chosen, regime, data_root, settings or ()) for name in selected}
+    counts = {name: seeds or EXPERIMENTS[name].seeds[chosen] for name in selected}
+    every = [job for name in selected for job in jobs_of(EXPERIMENTS[name], rows[name], counts[name], out)]
     cluster = SlurmLauncher(folder=out / "slurm", partition=partition, gpus=gpus, minutes=minutes, parallel=jobs or 256)
     words = ["saligraft", *sys.argv[1:]]
     try:
@@ -98,7 +98,7 @@ def reproduce(
         print("saligraft: stopped; the same command resumes", file=sys.stderr)
         raise
     console = Console()
-    for name in wanted:
+    for name in selected:
         tables = write_results(
             EXPERIMENTS[name], rows[name], scale=chosen, seeds=counts[name], out=out, command=" ".join(words)
         )

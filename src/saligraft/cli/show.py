@@ -65,9 +65,9 @@ def show(
     from saligraft.experiments.show import Scene, write_gallery
     from saligraft.experiments.show_methods import chosen_methods, write_comparison
 
-    own = [*(images or []), *(files or [])]
-    if own and data is not None:
-        raise ValueError(f"give image files or --data, not both: got {own[0]} and {data}")
+    paths = [*(images or []), *(files or [])]
+    if paths and data is not None:
+        raise ValueError(f"give image files or --data, not both: got {paths[0]} and {data}")
     if network is not None and run is not None:
         raise ValueError(f"give --network or --run, not both: got {network} and {run}")
     for flag, value in (("--rows", rows), ("--size", size)):
@@ -82,7 +82,7 @@ def show(
         options = {"--method": method, "--grid": grid, "--temperature": temperature}
         _refuse(options, "with --methods, which shows each method with its defaults")
         chosen_methods(methods)  # fail on a wrong name before a network is trained
-    pool = _own_images(own, size, seed) if own else _test_images(data or "shapes", root, size, seed)
+    pool = _own_images(paths, size, seed) if paths else _test_images(data or "shapes", root, size, seed)
     scene = Scene(pool=pool, lens=_lens(network, run, pool, out, seed), out=out, rows=rows, seed=seed)
     if methods is None:
         written = write_gallery(scene, method or METHOD, mixer)

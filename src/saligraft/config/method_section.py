@@ -115,17 +115,18 @@ class MethodSection(RecipeSection):
             data: How the loader normalises images; None for the methods' defaults.
         """
         if self.name == RANDOM_CHOICE:
-            own = {name: value for name, value in self.options.items() if name not in self.choices}
+            choice_options = {name: value for name, value in self.options.items() if name not in self.choices}
             members = [_built(name, self.options[name], data) for name in self.choices]
-            return [_choice(members, probabilities=tuple(self.choices.values()), **own)]
+            return [_choice(members, probabilities=tuple(self.choices.values()), **choice_options)]
         return _built(self.name, self.options, data)
 
 
 def _complete_choices(options: dict[str, Any], choices: Mapping[str, float]) -> None:
     if not choices:
         raise ValueError(f"choices must name the methods of {RANDOM_CHOICE}, such as {{ mixup = 0.3, cutmix = 0.7 }}")
-    own = {name: value for name, value in _defaults(RandomChoice).items() if name not in ("methods", "probabilities")}
-    complete_options(options, {**own, **{name: {} for name in choices}}, f"method {RANDOM_CHOICE}")
+    set_by_choices = ("methods", "probabilities")
+    defaults = {name: value for name, value in _defaults(RandomChoice).items() if name not in set_by_choices}
+    complete_options(options, {**defaults, **{name: {} for name in choices}}, f"method {RANDOM_CHOICE}")
     for name in choices:
         _complete_method(name, _table(options, name))
 

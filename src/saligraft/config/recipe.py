@@ -175,6 +175,9 @@ def make_recipe(table: dict[str, Any], origin: str = "recipe") -> Recipe:
         table: Sections by name; absent ones have their defaults.
         origin: Names the table in errors, such as its file.
 
+    Returns:
+        The recipe, with every default filled in.
+
     Example:
         >>> make_recipe({"method": {"name": "cutmix"}}).method.name
         'cutmix'

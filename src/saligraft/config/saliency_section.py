@@ -42,7 +42,7 @@ class SaliencySection(RecipeSection):
     network: NetworkSection | None = None
     """A frozen network to ask in place of the one in training, as Attentive CutMix's authors do, with its weights."""
     size: Annotated[int, Field(ge=1, le=LARGEST_VIEW)] | None = None
-    """Side in pixels at which `network` sees the images; by default as they are."""
+    """Side in pixels at which `network` sees the images; by default their own."""
 
     def complete(self, own: str, *, in_training_pass: bool) -> Self:
         """Return the section with its name and all its options filled in.

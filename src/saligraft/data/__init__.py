@@ -12,7 +12,7 @@ from saligraft.data.dataset import ImageData, Split, StreamedData
 from saligraft.data.folder import folder
 from saligraft.data.image_files import ImageFiles
 from saligraft.data.imagenet import imagenet
-from saligraft.data.loader import Batch, InMemoryLoader, Loader, crop_and_flip, undo_crop_and_flip
+from saligraft.data.loader import Batch, InMemoryLoader, Loader, crop_and_flip
 from saligraft.data.shapes import shapes
 from saligraft.data.speech_commands import speech_commands
 from saligraft.data.streaming_loader import StreamingLoader
@@ -33,7 +33,6 @@ __all__ = [
     "load",
     "make_data_loader",
     "resolve",
-    "undo_crop_and_flip",
 ]
 
 DATASETS: dict[str, Callable[..., Split]] = {
@@ -92,6 +91,13 @@ def resolve(name: str, root: str | Path | None = None) -> tuple[str, str | Path 
     Args:
         name: An entry, an alias of one, or "folder:PATH", which contains both.
         root: Folder of the files, returned unless the name contains it.
+
+    Returns:
+        Name and root; an unknown name raises an error that lists the valid ones.
+
+    Example:
+        >>> resolve("folder:photos"), resolve("cub200")
+        (('folder', 'photos'), ('cub', None))
     """
     kind, colon, path = name.partition(":")
     if kind == "folder" and colon:
@@ -127,6 +133,9 @@ def make_data_loader(
         flip: Whether to flip half of the training images.
         workers: Worker processes; images in memory need none.
         placement: device, rank, world_size and keep_last of `Loader`.
+
+    Returns:
+        An `InMemoryLoader` or a `StreamingLoader`.
 
     Example:
         >>> loader = make_data_loader(load("shapes", per_class=2), batch_size=4, train=True)

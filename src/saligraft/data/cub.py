@@ -50,7 +50,7 @@ def cub(
     base = root if (root / "images.txt").is_file() else root / FOLDER
     if not (base / "images.txt").is_file():
         raise FileNotFoundError(
-            f"CUB-200-2011 must lie in {root}, got no {root / 'images.txt'}; unpack CUB_200_2011.tgz of "
+            f"CUB-200-2011 must be in {root}, got no {root / 'images.txt'}; unpack CUB_200_2011.tgz of "
             "data.caltech.edu/records/65de6-vp158 there"
         )
     tables = {name: _table(base / name, columns) for name, columns in _COLUMNS.items()}

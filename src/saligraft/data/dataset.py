@@ -121,6 +121,14 @@ class ImageData(Split):
         images: (N,C,H,W) uint8.
         masks: True on the object, (N,H,W) bool; None if unknown.
         name, labels, classes, mean, std, boxes: See `Split`.
+
+    Example:
+        >>> import torch
+        >>> from saligraft.data import ImageData
+        >>> images, labels = torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1])
+        >>> data = ImageData(name="mine", images=images, labels=labels, classes=("a", "b"), mean=(0.5,), std=(0.5,))
+        >>> len(data), data[1][0].shape, data[1][1]
+        (4, torch.Size([1, 8, 8]), 1)
     """
 
     images: Tensor

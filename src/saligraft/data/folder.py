@@ -73,7 +73,7 @@ def folder(
 def _classes(place: Path) -> tuple[str, ...]:
     loose = loose_image(place)
     if loose is not None:
-        raise ValueError(f"image {place / loose} must lie in the folder of its class")
+        raise ValueError(f"image {place / loose} must be in the folder of its class")
     classes = class_names(place)
     if len(classes) < 2:
         raise ValueError(f"folder {place} must hold at least 2 class folders, got {len(classes)}")

@@ -54,6 +54,18 @@ class ImageFiles(StreamedData):
         test_crop: Share of the side that a test view shows, or with `scale` None a training view.
         upright: Rotate photographs by their EXIF tag; off if boxes or a protocol refer to stored pixels.
         name, labels, classes, mean, std, boxes, folder, files: See `StreamedData`.
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from saligraft.data import load
+        >>> with tempfile.TemporaryDirectory() as root:
+        ...     for name in ("train/cat/1.png", "train/dog/1.png", "test/cat/2.png", "test/dog/2.png"):
+        ...         (Path(root) / name).parent.mkdir(parents=True)
+        ...         Image.new("RGB", (40, 30)).save(Path(root) / name)
+        ...     data = load(f"folder:{root}", size=16)  # an ImageFiles
+        ...     data.classes, data.resized(24)[0][0].shape
+        (('cat', 'dog'), torch.Size([3, 24, 24]))
     """
 
     size: tuple[int, int]
@@ -79,7 +91,12 @@ class ImageFiles(StreamedData):
         return 3, *self.size
 
     def sample(self, index: int, draws: random.Random | None) -> tuple[Tensor, Geometry]:
-        """Read a view (3,H,W) uint8 and the part of the stored image that it shows; see `StreamedData.sample`."""
+        """Read a view (3,H,W) uint8 and the part of the stored image that it shows.
+
+        Args:
+            index: Index of the sample.
+            draws: See `StreamedData.sample`.
+        """
         with decoded(self.folder / self.files[index], self.upright) as image:
             if self.scale is None:
                 box = (0, 0, image.height, image.width)

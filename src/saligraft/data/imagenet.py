@@ -69,7 +69,7 @@ def _place(root: Path, name: str) -> Path:
     place = next((root / inner / name for inner in _INNER if (root / inner / name).is_dir()), None)
     if place is None:
         raise ValueError(
-            f"ImageNet must lie in {root} as train and val, each with a folder per class (n01440764 ...), got no "
+            f"ImageNet must be in {root} as train and val, each with a folder per class (n01440764 ...), got no "
             f"{name}; the files come from image-net.org, after registration"
         )
     loose = loose_image(place)

@@ -186,6 +186,13 @@ class InMemoryLoader(Loader):
         pad: Pixels of padding for random crops.
         flip: Whether to flip half of the training images.
         options: See `Loader`.
+
+    Example:
+        >>> from saligraft.data import InMemoryLoader, load
+        >>> loader = InMemoryLoader(load("shapes", per_class=2), batch_size=8, train=True)
+        >>> loader.set_epoch(3)
+        >>> [len(batch.labels) for batch in loader]
+        [8, 8]
     """
 
     def __init__(self, data: ImageData, *, pad: int = 4, flip: bool = True, **options: Any) -> None:
@@ -225,38 +232,22 @@ def crop_and_flip(images: Tensor, geometry: Tensor) -> Tensor:
 
     Returns:
         The crops (B,C,H,W).
+
+    Example:
+        >>> import torch
+        >>> from saligraft.data import crop_and_flip
+        >>> images = torch.tensor([[[[1, 2], [3, 4]]]])
+        >>> crop_and_flip(images, torch.tensor([[1, 0, 1]]))  # one row down, then flipped
+        tensor([[[[4, 3],
+                  [0, 0]]]])
     """
     height, width = images.shape[-2:]
     top, left, flipped = geometry.unbind(1)
     rows = torch.arange(height, device=images.device) + top[:, None]
     columns = torch.arange(width, device=images.device).expand(len(left), width)
     columns = torch.where(flipped[:, None].bool(), width - 1 - columns, columns) + left[:, None]
-    return _pick(images, rows, columns)
-
-
-def undo_crop_and_flip(images: Tensor, geometry: Tensor) -> Tensor:
-    """Put crops back to their positions in the stored images, zero outside the crop.
-
-    Args:
-        images: Crops (B,C,H,W).
-        geometry: Top, left, flipped of each, (B,3).
-
-    Returns:
-        Images (B,C,H,W).
-    """
-    height, width = images.shape[-2:]
-    top, left, flipped = geometry.unbind(1)
-    rows = torch.arange(height, device=images.device) - top[:, None]
-    columns = torch.arange(width, device=images.device) - left[:, None]
-    columns = torch.where(flipped[:, None].bool(), width - 1 - columns, columns)
-    return _pick(images, rows, columns)
-
-
-def _pick(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """images[b, :, rows[b], columns[b]] for rows (B,H) and columns (B,W), zero outside: one gather."""
-    height, width = images.shape[-2:]
     inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None]
     place = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None]
-    place = place.flatten(1)[:, None].expand(-1, images.shape[1], -1)
+    place = place.flatten(1)[:, None].expand(-1, images.shape[1], -1)  # pixels of all rows and columns in one gather
     picked = images.flatten(2).gather(2, place).reshape(images.shape)
     return picked.masked_fill(~inside[:, None], 0)

@@ -79,6 +79,19 @@ class StreamingLoader(Loader):
         flip: Whether to flip half of the training samples.
         workers: Processes per rank; 0 reads in the training process.
         options: See `Loader`.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from PIL import Image
+        >>> from saligraft.data import StreamingLoader, load
+        >>> with tempfile.TemporaryDirectory() as root:
+        ...     for name in ("train/cat/1.png", "train/dog/1.png", "test/cat/2.png", "test/dog/2.png"):
+        ...         (Path(root) / name).parent.mkdir(parents=True)
+        ...         Image.new("RGB", (40, 30)).save(Path(root) / name)
+        ...     loader = StreamingLoader(load(f"folder:{root}", size=16), batch_size=2, train=True)
+        ...     next(iter(loader)).images.shape
+        torch.Size([2, 3, 16, 16])
     """
 
     def __init__(self, data: StreamedData, *, flip: bool = True, workers: int = 0, **options: Any) -> None:

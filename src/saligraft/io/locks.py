@@ -95,10 +95,13 @@ class RunLock:
     def _write_process_id(self, handle: int) -> None:
         """Write the holder's process id, from byte 1 on: on Windows others cannot read byte 0, which is locked."""
         try:
-            os.ftruncate(handle, 0)
-            os.write(handle, b" %d" % os.getpid())
+            _overwrite(handle, b" %d" % os.getpid())
         except OSError:
-            self._unlink()
+            if self._content_before is None:
+                self._unlink()
+            else:
+                with suppress(OSError):
+                    _overwrite(handle, self._content_before)
             raise
 
     def _content(self, start: int = 0) -> bytes:
@@ -114,7 +117,8 @@ class RunLock:
             restore: Restore the content of a lock file that existed before: without a run, it may be the user's.
         """
         if restore and self._content_before is not None:
-            self.path.write_bytes(self._content_before)
+            with self.path.open("r+b") as file:
+                _overwrite(file.fileno(), self._content_before)
         else:
             self._unlink()
         self._lock.release()
@@ -134,3 +138,10 @@ class RunLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def _overwrite(handle: int, content: bytes) -> None:
+    """Replace the content in place: truncated first, it could be lost if another program fills the disk meanwhile."""
+    os.lseek(handle, 0, os.SEEK_SET)
+    os.write(handle, content)
+    os.ftruncate(handle, len(content))

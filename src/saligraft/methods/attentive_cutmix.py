@@ -14,7 +14,7 @@ from saligraft.batch import MixedBatch
 from saligraft.grafting import graft_onto_partners, pixel_area, spread
 from saligraft.maps import usable_maps
 from saligraft.masks.top_k import top_k_regions
-from saligraft.methods.base import BatchMixer, check_batch
+from saligraft.methods.base import BatchMixer, check_pairs
 from saligraft.saliency.rescale import resize_saliency
 
 
@@ -26,9 +26,12 @@ def attentive_cutmix(images: Tensor, labels: Tensor, saliency: Tensor, *, partne
     Args:
         images: (B, C, H, W).
         labels: (B,) or (B, K).
-        saliency: (B, h, w).
+        saliency: (B, h, w), no finer than the images.
         partner: (B,), the destination of each source.
         k: Cells to paste.
+
+    Returns:
+        The mixed images, both labels, the weight of the source's, mask and partners.
 
     Example:
         >>> import torch, saligraft as sg
@@ -36,8 +39,9 @@ def attentive_cutmix(images: Tensor, labels: Tensor, saliency: Tensor, *, partne
         >>> sg.attentive_cutmix(images, labels, torch.rand(2, 4, 4), partner=labels.flip(0), k=4).source_weight
         tensor([0.2500, 0.2500])
     """
-    check_batch(images, labels, partner)
+    check_pairs(images, labels, partner)
     checks.saliency(saliency, batch=len(images), like=images)
+    checks.not_finer("saliency", saliency, images)
     usable = usable_maps(saliency)
     mask = top_k_regions(saliency, k) & usable[partner][:, None, None]
     height, width = images.shape[2:]

@@ -87,8 +87,8 @@ def saliency_sources(methods: Iterable[Applied]) -> tuple[str, ...]:
         methods: Methods of any kind, compositions and choices included.
     """
     singles = [single for method in methods for single in method.singles()]
-    asked = [single for single in singles if single.needs_saliency] or singles
-    return tuple(dict.fromkeys(single.saliency_source for single in asked if single.saliency_source))
+    candidates = [single for single in singles if single.needs_saliency] or singles
+    return tuple(dict.fromkeys(single.saliency_source for single in candidates if single.saliency_source))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +105,6 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
         """True where a mixed image may show pixels in another place than they have in source or destination."""
         parts = (method for method in self.singles() if method is not self)
         return any(isinstance(method, BatchMixer) and method.moves_pixels for method in parts)
-
-    def without_noise(self) -> Self:
-        """The method without parts that need a training step, such as adversarial noise: for pictures."""
-        return self
 
     @abstractmethod
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> Draws:
@@ -171,21 +167,30 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
         return draws.beta(alpha, self._count(images), generator=generator).expand(len(images))
 
 
-def check_batch(images: Tensor, labels: Tensor, partner: Tensor | None = None) -> None:
-    """Validate the shapes, types and devices of the arguments that all mixing functions have.
+def check_batch(images: Tensor, labels: Tensor) -> None:
+    """Validate the shapes, types and devices of a batch.
 
     Args:
         images: (B, C, H, W).
         labels: (B,) or (B, K).
-        partner: (B,) indices into the batch, if there are any yet.
     """
     checks.images(images)
     checks.labels(labels, len(images), images)
-    if partner is not None:
-        checks.per_sample("partner", partner, images)
-        if partner.dtype != torch.int64:
-            raise TypeError(f"partner must hold indices as torch.int64, got {partner.dtype}")
-        if checks.may_look(partner):
-            low, high = map(int, partner.aminmax())
-            if low < 0 or high >= len(images):
-                raise ValueError(f"partner must lie in [0, {len(images)}), got {low} to {high}")
+
+
+def check_pairs(images: Tensor, labels: Tensor, partner: Tensor) -> None:
+    """Validate a batch and its partners, the arguments that all mixing functions have.
+
+    Args:
+        images: (B, C, H, W).
+        labels: (B,) or (B, K).
+        partner: (B,) indices into the batch.
+    """
+    check_batch(images, labels)
+    checks.per_sample("partner", partner, images)
+    if partner.dtype != torch.int64:
+        raise TypeError(f"partner must hold indices as torch.int64, got {partner.dtype}")
+    if checks.may_look(partner):
+        low, high = map(int, partner.aminmax())
+        if low < 0 or high >= len(images):
+            raise ValueError(f"partner must lie in [0, {len(images)}), got {low} to {high}")

@@ -13,7 +13,7 @@ from saligraft import checks, draws
 from saligraft.batch import MixedBatch
 from saligraft.grafting import graft_onto_partners, pixel_area
 from saligraft.masks.rectangle import rectangle_mask
-from saligraft.methods.base import BatchMixer, check_batch
+from saligraft.methods.base import BatchMixer, check_pairs
 
 
 def cutmix(images: Tensor, labels: Tensor, *, partner: Tensor, box: Tensor) -> MixedBatch:
@@ -27,6 +27,9 @@ def cutmix(images: Tensor, labels: Tensor, *, partner: Tensor, box: Tensor) -> M
         partner: (B,), the destination of each source.
         box: (B, 4) as top, left, bottom, right (end exclusive).
 
+    Returns:
+        The mixed images, both labels, the weight of the source's, mask and partners.
+
     Example:
         >>> import torch, saligraft as sg
         >>> images, labels = torch.rand(2, 3, 8, 8), torch.tensor([0, 1])
@@ -34,7 +37,7 @@ def cutmix(images: Tensor, labels: Tensor, *, partner: Tensor, box: Tensor) -> M
         >>> sg.cutmix(images, labels, partner=labels.flip(0), box=box).source_weight
         tensor([0.2500, 0.5000])
     """
-    check_batch(images, labels, partner)
+    check_pairs(images, labels, partner)
     checks.per_sample("box", box, images, "(B, 4)")
     height, width = images.shape[2:]
     mask = rectangle_mask(box, height, width)

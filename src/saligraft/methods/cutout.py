@@ -21,6 +21,9 @@ def cutout(images: Tensor, *, box: Tensor, fill: float = 0.0) -> Tensor:
         box: (B, 4) as top, left, bottom, right (end exclusive).
         fill: The value inside.
 
+    Returns:
+        The images (B, C, H, W), copied.
+
     Example:
         >>> import torch, saligraft as sg
         >>> sg.cutout(torch.ones(1, 1, 2, 3), box=torch.tensor([[0, 0, 2, 2]]))

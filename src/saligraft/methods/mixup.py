@@ -12,7 +12,7 @@ from torch import Tensor
 from saligraft import checks, draws
 from saligraft.batch import MixedBatch
 from saligraft.grafting import graft_onto_partners
-from saligraft.methods.base import BatchMixer, check_batch
+from saligraft.methods.base import BatchMixer, check_pairs
 
 
 def mixup(images: Tensor, labels: Tensor, *, partner: Tensor, source_weight: Tensor) -> MixedBatch:
@@ -24,6 +24,9 @@ def mixup(images: Tensor, labels: Tensor, *, partner: Tensor, source_weight: Ten
         partner: (B,), the destination of each source.
         source_weight: λ, (B,) in [0, 1].
 
+    Returns:
+        The mixed images, both labels, the weight of the source's, mask and partners.
+
     Example:
         >>> import torch, saligraft as sg
         >>> images, labels = torch.tensor([0.0, 1.0]).view(2, 1, 1, 1), torch.tensor([0, 1])
@@ -31,9 +34,8 @@ def mixup(images: Tensor, labels: Tensor, *, partner: Tensor, source_weight: Ten
         >>> mixed.images.flatten()
         tensor([0.7500, 0.2500])
     """
-    check_batch(images, labels, partner)
-    checks.per_sample("source_weight", source_weight, images)
-    checks.mask_values(source_weight, "source_weight")
+    check_pairs(images, labels, partner)
+    checks.proportions("source_weight", source_weight, images)
     mask = source_weight[:, None, None]
     mixed = graft_onto_partners(images, partner, mask)
     return MixedBatch(mixed, labels, labels[partner], source_weight, mask, partner)

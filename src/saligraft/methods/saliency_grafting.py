@@ -19,7 +19,7 @@ from saligraft.labels import label_weight
 from saligraft.maps import scale_maps
 from saligraft.masks.salient import Normalize, check_selection, select_salient
 from saligraft.masks.top_k import top_k_regions
-from saligraft.methods.base import BatchMixer, check_batch
+from saligraft.methods.base import BatchMixer, check_pairs
 from saligraft.saliency.rescale import resize_saliency
 
 LabelMixing = Literal["saliency", "area"]
@@ -49,7 +49,7 @@ def graft_salient_regions(
     Args:
         images: (B, C, H, W).
         labels: (B,) or (B, K).
-        saliency: S, (B, h, w).
+        saliency: S, (B, h, w), no finer than the images.
         partner: (B,), the destination of each source.
         chosen: P, bool (B, h, w), the randomly chosen regions.
         temperature: T of Eq. 3; smaller selects fewer regions.
@@ -59,6 +59,9 @@ def graft_salient_regions(
         norm: Order of the norm in the importance I.
         select: Another selection S'' of cells, (B, h, w) -> bool (B, h, w), in place of Eq. 3-4.
 
+    Returns:
+        The mixed images, both labels, the weight of the source's, mask and partners.
+
     Example:
         >>> import torch, saligraft as sg
         >>> images, labels, saliency = torch.rand(2, 3, 8, 8), torch.tensor([0, 1]), torch.rand(2, 4, 4)
@@ -67,8 +70,9 @@ def graft_salient_regions(
         >>> bool((mixed.mask & ~chosen).any())
         False
     """
-    check_batch(images, labels, partner)
+    check_pairs(images, labels, partner)
     checks.saliency(saliency, batch=len(images), like=images)
+    checks.not_finer("saliency", saliency, images)
     checks.cells("chosen", chosen, saliency)
     checks.one_of("label_mixing", label_mixing, LABEL_MIXINGS)
     checks.norm(norm)

@@ -31,6 +31,9 @@ def saliencymix(
         ratio: (B,) in [0, 1], the box's share of the image before clipping.
         one_box: Whether every sample has the box of the first one, as in the authors' code.
 
+    Returns:
+        The mixed images, both labels, the weight of the source's, mask and partners.
+
     Example:
         >>> import torch, saligraft as sg
         >>> images, labels, saliency = torch.rand(2, 3, 8, 8), torch.tensor([0, 1]), torch.zeros(2, 8, 8)

@@ -15,9 +15,9 @@ from torch import nn
 
 from saligraft.networks.pyramidnet import PyramidNet
 from saligraft.networks.resnet import BLOCKS_PER_STAGE, SmallImageResNet
-from saligraft.networks.wide_resnet import WideBlock, WideResNet
+from saligraft.networks.wide_resnet import WideResNet
 
-__all__ = ["NETWORKS", "PyramidNet", "SmallImageResNet", "WideBlock", "WideResNet", "build_network"]
+__all__ = ["NETWORKS", "PyramidNet", "SmallImageResNet", "WideResNet", "build_network"]
 
 Options = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """What a saliency source is: images and labels in, one map per image out.
 
-Any source works with any method that needs saliency. A separate call ``source(images, labels)`` leaves no trace: no
+Any source works with any method that needs saliency. A separate call ``source(images, labels)`` has no side effects: no
 `.grad`, batch-norm statistics, random state, mode or hook is changed, even after an error. `with_logits` makes a
 training pass and computes the maps of its images; sources that read the model in training take the maps from that pass.
 Shapes: B batch, C channels, H W pixels, K classes, h w cells of the map.

@@ -29,7 +29,7 @@ class SaliencyCapture(nn.Module):
     """Get logits and saliency from one training pass (§4.3): ``logits, saliency = capture(images)``.
 
     Saliency is (B, h, w), detached, in float32 (float64 for a float64 network). The layer is found in the first call,
-    by an extra pass that leaves no trace, unless it is named. `layer_name` says which it is, and `site` whether its
+    by an extra pass without side effects, unless it is named. `layer_name` says which it is, and `site` whether its
     output or its input is read. The model is used as it is, not copied, and keeps no hook. If it returns several
     values, the logits among them are returned. To compile, use ``torch.compile(SaliencyCapture(model))``.
 
@@ -88,7 +88,7 @@ class SaliencyCapture(nn.Module):
         attached.close()
 
     def find(self, images: Tensor) -> Tensor:
-        """Find the layer, as the first call does, by a pass that leaves no trace.
+        """Find the layer, as the first call does, by a pass without side effects.
 
         Args:
             images: (B, C, H, W).

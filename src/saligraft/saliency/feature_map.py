@@ -17,7 +17,7 @@ def feature_saliency(features: Tensor, channels: Channels = "sum") -> Tensor:
 
     Args:
         features: A, (B, C, h, w).
-        channels: "mean" divides S by C. That matters only to a softmax of maps as they are, ``normalize="none"``: any
+        channels: "mean" divides S by C. That matters only to a softmax of unscaled maps, ``normalize="none"``: any
             other normalisation, and λ, are free of the scale of S.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Find where a network last holds a map of the image, by watching one forward pass that leaves no trace.
+"""Find where a network last holds a map of the image, by watching one forward pass without side effects.
 
 §4.3 takes the last convolutional layer; here that is the last activation before spatial size is pooled away.
 Hooks on every module watch a pass in the network's current mode. Rules, in the order in which they are applied:
@@ -110,7 +110,7 @@ class Site(NamedTuple):
 
 
 def find_map(network: nn.Module, images: Tensor, layer: str | None = None) -> tuple[Any, Site]:
-    """Find the last map of the image, or that of a named layer, in a forward pass that leaves no trace.
+    """Find the last map of the image, or that of a named layer, in a forward pass without side effects.
 
     It builds no graph either: a compiled training pass, which writes batch-norm statistics in place, would break the
     backward pass of an earlier uncompiled one.

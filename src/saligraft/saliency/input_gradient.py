@@ -80,7 +80,7 @@ class InputGradient(NetworkSource):
         return gradient_saliency(self.gradient(images, labels), self.over)
 
     def gradient(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Compute the gradient itself in a pass that leaves no trace; PuzzleMix's noise steps along it.
+        """Compute the gradient itself in a pass without side effects; PuzzleMix's noise steps along it.
 
         Args:
             images: (B, C, H, W).

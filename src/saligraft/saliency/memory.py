@@ -28,12 +28,12 @@ class Views(NamedTuple):
         boxes: (B, 7) int64: top, left, height and width of the part, height and width of the frame, flipped.
     """
 
-    index: Tensor  # type: ignore[assignment]  # shadows tuple.index, which nobody needs here
+    index: Tensor  # type: ignore[assignment]  # shadows tuple.index, which is not needed
     boxes: Tensor
 
     @classmethod
     def of(cls, images: Tensor, index: Tensor | None, geometry: Tensor | None = None) -> Views:
-        """Validate what a training loop says of its batch.
+        """Validate what a training loop passes for its batch.
 
         Args:
             images: (B, C, H, W).
@@ -75,7 +75,7 @@ def _boxes(images: Tensor, geometry: Tensor | None) -> Tensor:
 
 
 def _whole(count: int, device: torch.device) -> Tensor:
-    """Boxes (count, 7) of views that show the frame as it is; sizes matter only relative to each other."""
+    """Boxes (count, 7) of views that show the unchanged frame; sizes matter only relative to each other."""
     return F.pad(torch.ones(count, 4, dtype=torch.int64, device=device), (2, 1))
 
 

@@ -63,7 +63,7 @@ class FeatureMap(NetworkSource):
     ) -> None:
         super().__init__(model, mode)
         self.capture = SaliencyCapture(model, layer, channels) if capture is None else capture
-        # DDP would synchronise buffers even in a pass that must leave no trace.
+        # DDP would synchronise buffers even in a pass that must have no side effects.
         self._inner = self.capture if self.network is model else SaliencyCapture(self.network, layer, channels)
 
     @property
@@ -152,7 +152,7 @@ def saliency_source(
     layer: str | nn.Module | None = None,
     **options: Any,
 ) -> SaliencySource:
-    """Build a saliency source from whatever specifies one.
+    """Build a saliency source from its specification.
 
     Args:
         source: a name in `SALIENCY_SOURCES`, a `SaliencySource`, a `SaliencyCapture`, which may be compiled, or a
@@ -160,6 +160,9 @@ def saliency_source(
         model: the network that a source given by name reads, if it reads any.
         layer: name or module of the layer that a source given by name reads.
         options: further parameters of a source given by name.
+
+    Returns:
+        The source; call it with images and labels.
 
     Example:
         >>> type(saliency_source("cam", nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8, 5)))).__name__

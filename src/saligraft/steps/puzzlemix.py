@@ -64,9 +64,7 @@ class PuzzleMixStep(MixingStep):
             gradient = self.slopes.gradient(images, labels)
         saliency = gradient_saliency(gradient, self.slopes.over)
         self._warn_of_zeros(self.slopes, saliency)
-        mixed = self.mixer.apply(images, labels, saliency, drawn, shown)
-        logits = self._logits(mixed.images)
-        return StepOutput(self.criterion(logits, mixed), logits, mixed)
+        return self._output(self.mixer.apply(images, labels, saliency, drawn, shown))
 
     def _noise(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The gradient at a random start, and the images with a random share of one signed step from it."""

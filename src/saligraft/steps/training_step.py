@@ -53,8 +53,7 @@ class FeatureMixingStep(TrainingStep):
         for transform in self.transforms:
             images = transform(images, generator=self.generator)
         with self.method.mixing(self.model, images, labels, generator=self.generator) as mixed:
-            logits = self._logits(mixed.images)
-        return StepOutput(self.criterion(logits, mixed), logits, mixed)
+            return self._output(mixed)
 
 
 class ViewsStep(TrainingStep):
@@ -156,6 +155,9 @@ def training_step(model: nn.Module, methods: Methods, **options: Any) -> Trainin
         methods: A method, image transforms followed by a method, a `MethodChoice`, or None for plain training.
         **options: Those of the step's class. With `passes` any batch mixer is trained by `GraftingStep`, so that "both"
             trains on originals and mixed images also where its authors train on mixed images only.
+
+    Returns:
+        A step to call with images and labels.
 
     Example:
         >>> import torch, saligraft as sg

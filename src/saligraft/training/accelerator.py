@@ -133,6 +133,11 @@ def leave_group() -> bool:
 
     Returns:
         True in the main process, which is the one to print.
+
+    Example:
+        >>> from saligraft.training import leave_group
+        >>> leave_group()
+        True
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         return int(os.environ.get("RANK", "0")) == 0

@@ -86,6 +86,20 @@ def train_best_of(
         method: A row of the recipe, as in `load_recipe`.
         after_run: Called with each run's result, in every process.
         **options: Those of `train`; with resume=True finished runs are not trained again.
+
+    Returns:
+        Folders and summaries of all runs, and the best value.
+
+    Example:
+        >>> import tempfile
+        >>> from saligraft.training import SilentReporter, train_best_of
+        >>> tiny = ["data.options.per_class=2", "data.options.size=16", "network.name=wrn-10-1"]
+        >>> tiny += ["training.epochs=1", "training.batch_size=10"]
+        >>> with tempfile.TemporaryDirectory() as out:
+        ...     lr = "optimizer.lr=0.1,0.01"
+        ...     result = train_best_of("shapes-wrn-10-2", lr, out, settings=tiny, reporter=SilentReporter())
+        >>> sorted(result.errors)
+        ['0.01', '0.1']
     """
     setting, values = parse_values(choice)
     _refuse_foreign(Path(out) / BEST)

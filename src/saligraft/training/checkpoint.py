@@ -135,9 +135,9 @@ def latest(
         candidates = paths(folder)
         for path in reversed(candidates):
             try:
-                found = read(path)
-                check(found.state)
-                return found
+                checkpoint = read(path)
+                check(checkpoint.state)
+                return checkpoint
             except ValueError as error:
                 warnings.warn(f"checkpoint {path} is damaged and skipped: {error}", stacklevel=2)
         if candidates:

@@ -7,7 +7,7 @@ Shapes: N test images, B batch, C channels, H W pixels, K classes.
 
 import copy
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -50,6 +50,16 @@ def evaluate(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], accel
         network: Maps images (B,C,H,W) to logits (B,K).
         batches: Images (B,C,H,W) and labels (B,), this process's share.
         accelerator: Knows the processes.
+
+    Returns:
+        Mean loss and errors in percent.
+
+    Example:
+        >>> from accelerate import Accelerator
+        >>> from saligraft.training import evaluate
+        >>> network = nn.Sequential(nn.Flatten(), nn.Linear(12, 10))
+        >>> evaluate(network, [(torch.rand(8, 3, 2, 2), torch.arange(8))], Accelerator(cpu=True))._fields
+        ('test_loss', 'top1_error', 'top5_error')
     """
     was_training = network.training
     network.eval()
@@ -72,8 +82,8 @@ def _rank_of(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _scores(sums: Sequence[Tensor], accelerator: Accelerator) -> Scores:
-    own = torch.stack(list(sums)).double().sum(dim=0).tolist() if sums else [0.0] * 4
-    loss, wrong1, wrong5, images = sum_over_processes(accelerator, own)
+    local = torch.stack(list(sums)).double().sum(dim=0).tolist() if sums else [0.0] * 4
+    loss, wrong1, wrong5, images = sum_over_processes(accelerator, local)
     if images == 0:
         raise ValueError("the test set must hold at least one image, got none")
     return Scores(test_loss=loss / images, top1_error=100 * wrong1 / images, top5_error=100 * wrong5 / images)
@@ -113,6 +123,12 @@ class SavedRun:
         accelerator: Knows device and processes.
         data: Test images.
         network: On the device, without wrappers.
+
+    Example:
+        >>> from saligraft.training import SavedRun
+        >>> run = SavedRun.load("runs/mine")
+        >>> run.predictions.logits.shape == (len(run.data), run.data.num_classes)
+        True
     """
 
     folder: Path
@@ -205,12 +221,29 @@ def _load(run: AnyRun, overrides: Iterable[str]) -> SavedRun:
     return run if isinstance(run, SavedRun) else SavedRun.load(run, overrides)
 
 
+def _score_variants(run: SavedRun, variants: Callable[[Batch], Iterator[Tensor]], count: int) -> list[Scores]:
+    """Score the network on each of `count` variants of the test images, which are read once."""
+    sums: list[list[Tensor]] = [[] for _ in range(count)]
+    for batch in run.batches():
+        for variant_sums, images in zip(sums, variants(batch), strict=True):
+            variant_sums.append(_batch_sums(run.network(in_memory_format(run.recipe, images)).float(), batch.labels))
+    return [_scores(variant_sums, run.accelerator) for variant_sums in sums]
+
+
 def evaluate_run(run: AnyRun, overrides: Iterable[str] = ()) -> Scores:
     """Rebuild network and test data of a run folder and test again; equals the run's final numbers.
 
     Args:
         run: Folder of a finished run, or the loaded run.
         overrides: Changes to its recipe, "section.key=value", such as other test data.
+
+    Returns:
+        Mean loss and errors in percent.
+
+    Example:
+        >>> from saligraft.training import evaluate_run
+        >>> evaluate_run("runs/mine").top1_error <= 100
+        True
     """
     return _load(run, overrides).predictions.scores
 
@@ -230,17 +263,25 @@ def evaluate_occluded(
         overrides: Changes to its recipe, "section.key=value".
         reference: A run folder whose network's feature map decides which cells are salient, so that several runs are
             tested on the same images; by default the tested network's own.
+
+    Returns:
+        The scores for each share.
+
+    Example:
+        >>> from saligraft.training import evaluate_occluded
+        >>> len(evaluate_occluded("runs/mine", shares=[0, 0.125, 0.25]))
+        3
     """
     counts = [hidden_cells(share) for share in shares]
     run = _load(run, overrides)
     source = (run if reference is None else SavedRun.load(reference, tested=run)).saliency()
-    sums: list[list[Tensor]] = [[] for _ in shares]
-    for batch in run.batches():
+
+    def occluded(batch: Batch) -> Iterator[Tensor]:
         saliency = resize_saliency(source(batch.images, batch.labels), GRID) if any(counts) else None
-        for own, share, count in zip(sums, shares, counts, strict=True):
-            images = batch.images if not count or saliency is None else occlude(batch.images, saliency, share)
-            own.append(_batch_sums(run.network(images).float(), batch.labels))
-    return [_scores(own, run.accelerator) for own in sums]
+        for share, count in zip(shares, counts, strict=True):
+            yield batch.images if not count or saliency is None else occlude(batch.images, saliency, share)
+
+    return _score_variants(run, occluded, len(shares))
 
 
 class Localization(NamedTuple):
@@ -272,6 +313,14 @@ def evaluate_localization(run: AnyRun, overrides: Iterable[str] = (), *, thresho
         run: Folder of a finished run on data with boxes, or the loaded run.
         overrides: Changes to its recipe, "section.key=value".
         threshold: Share of the map's maximum above which pixels belong to the object.
+
+    Returns:
+        Accuracies and mean IoU in percent, and the size of the map.
+
+    Example:
+        >>> from saligraft.training import evaluate_localization
+        >>> 0 <= evaluate_localization("runs/mine").mean_iou <= 100
+        True
     """
     checks.probability("threshold", threshold)
     run = _load(run, overrides)
@@ -289,9 +338,9 @@ def evaluate_localization(run: AnyRun, overrides: Iterable[str] = (), *, thresho
         rows.append((batch.index.cpu(), box_iou(map_boxes(maps, size, threshold), true).cpu()))
     (iou,) = run.gather(rows)
     right = run.predictions.predicted == run.predictions.labels
-    found = iou > LEAST_IOU
+    located = iou > LEAST_IOU
     accuracy, gt_known, classes, mean = (
-        100 * part.double().mean().item() for part in (found & right, found, right, iou)
+        100 * part.double().mean().item() for part in (located & right, located, right, iou)
     )
     return Localization(accuracy, gt_known, classes, mean, (maps.shape[1], maps.shape[2]))
 
@@ -326,6 +375,9 @@ def calibration(confidence: Tensor, right: Tensor, bins: int = BINS) -> Calibrat
         right: Whether that class is the true one, (N,) bool.
         bins: Number of bins.
 
+    Returns:
+        Errors in percent, and the bins.
+
     Example:
         >>> from saligraft.training import calibration
         >>> round(calibration(torch.tensor([0.9, 0.9, 0.6]), torch.tensor([True, False, True])).ece, 2)
@@ -358,6 +410,14 @@ def evaluate_calibration(run: AnyRun, overrides: Iterable[str] = (), *, bins: in
         run: Folder of a finished run, or the loaded run.
         overrides: Changes to its recipe, "section.key=value".
         bins: Number of bins.
+
+    Returns:
+        Errors in percent, and the bins.
+
+    Example:
+        >>> from saligraft.training import evaluate_calibration
+        >>> len(evaluate_calibration("runs/mine", bins=10).counts)
+        10
     """
     checks.whole_number("bins", bins, least=1)
     predictions = _load(run, overrides).predictions
@@ -384,7 +444,7 @@ class ClassErrors(NamedTuple):
     def errors(self) -> list[float | None]:
         """Top-1 error of each class in percent; None for a class without test images."""
         right = self.confusion.diagonal().tolist()
-        return [100 * (1 - own / count) if count else None for own, count in zip(right, self.counts, strict=True)]
+        return [100 * (1 - hits / count) if count else None for hits, count in zip(right, self.counts, strict=True)]
 
 
 def evaluate_classes(run: AnyRun, overrides: Iterable[str] = ()) -> ClassErrors:
@@ -393,6 +453,14 @@ def evaluate_classes(run: AnyRun, overrides: Iterable[str] = ()) -> ClassErrors:
     Args:
         run: Folder of a finished run, or the loaded run.
         overrides: Changes to its recipe, "section.key=value".
+
+    Returns:
+        The confusion matrix and class names.
+
+    Example:
+        >>> from saligraft.training import evaluate_classes
+        >>> evaluate_classes("runs/mine").confusion.shape
+        torch.Size([10, 10])
     """
     run = _load(run, overrides)
     predictions, count = run.predictions, len(run.data.classes)
@@ -414,7 +482,7 @@ class CorruptionErrors(NamedTuple):
     @property
     def mean(self) -> float:
         """Mean error over corruptions and severities; not relative to another network, as ImageNet-C's mCE is."""
-        return sum(sum(own) / len(own) for own in self.errors.values()) / len(self.errors)
+        return sum(sum(errors) / len(errors) for errors in self.errors.values()) / len(self.errors)
 
 
 @torch.no_grad()
@@ -427,24 +495,31 @@ def evaluate_corruptions(
         run: Folder of a finished run, or the loaded run.
         overrides: Changes to its recipe, "section.key=value".
         names: Corruptions of `saligraft.data.corruptions.CORRUPTIONS`.
+
+    Returns:
+        Errors in percent, without corruption and of each corruption by severity.
+
+    Example:
+        >>> from saligraft.training import evaluate_corruptions
+        >>> len(evaluate_corruptions("runs/mine", names=["gaussian-noise"]).errors["gaussian-noise"])
+        5
     """
     for name in names:
         checks.one_of("corruption", name, tuple(CORRUPTIONS))
     run = _load(run, overrides)
     cases = [(name, severity) for name in names for severity in SEVERITIES]
-    sums: dict[tuple[str, int], list[Tensor]] = {case: [] for case in cases}
     mean, std = (
         torch.tensor(values, device=run.accelerator.device)[:, None, None] for values in (run.data.mean, run.data.std)
     )
-    for batch in run.batches():  # read once, corrupted in all ways
+
+    def corrupted(batch: Batch) -> Iterator[Tensor]:
         pixels = (batch.images * std + mean).clamp(0, 1)
         for case in cases:
-            corrupted = (corrupt(pixels, batch.index, *case) - mean) / std
-            logits = run.network(in_memory_format(run.recipe, corrupted)).float()
-            sums[case].append(_batch_sums(logits, batch.labels))
-    errors = {case: _scores(own, run.accelerator).top1_error for case, own in sums.items()}
-    clean = run.predictions.scores.top1_error
-    return CorruptionErrors(clean, {name: tuple(errors[name, severity] for severity in SEVERITIES) for name in names})
+            yield (corrupt(pixels, batch.index, *case) - mean) / std
+
+    scores = dict(zip(cases, _score_variants(run, corrupted, len(cases)), strict=True))
+    errors = {name: tuple(scores[name, severity].top1_error for severity in SEVERITIES) for name in names}
+    return CorruptionErrors(run.predictions.scores.top1_error, errors)
 
 
 def record_evaluation(folder: str | Path, results: Mapping[str, Any]) -> Path:
@@ -456,6 +531,11 @@ def record_evaluation(folder: str | Path, results: Mapping[str, Any]) -> Path:
 
     Returns:
         The file.
+
+    Example:
+        >>> from saligraft.training import record_evaluation
+        >>> record_evaluation("runs/mine", {"my-test": {"error": 12.5}}).name
+        'evaluation.json'
     """
     path = Path(folder) / EVALUATION
     try:

@@ -40,8 +40,8 @@ def map_boxes(maps: Tensor, size: tuple[int, int], threshold: float = THRESHOLD)
     values = F.interpolate(checks.at_least_float32(maps)[:, None], size, mode="bilinear", align_corners=False)[:, 0]
     values = values - values.amin(dim=(1, 2), keepdim=True)
     largest = largest_components(values > threshold * values.amax(dim=(1, 2), keepdim=True))
-    found = largest.any(dim=2).any(dim=1)
-    return mask_boxes(largest) * found[:, None]
+    not_empty = largest.any(dim=2).any(dim=1)
+    return mask_boxes(largest) * not_empty[:, None]
 
 
 def largest_components(masks: Tensor) -> Tensor:

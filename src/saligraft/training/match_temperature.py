@@ -77,8 +77,8 @@ def match_temperature(
     finally:
         loader.close()
     saliency = resize_saliency(torch.cat(maps)[:images], grid)
-    given = recipe.method.options
-    options: dict[str, Any] = {name: given[name] for name in ("threshold", "normalize") if name in given}
+    settings = recipe.method.options
+    options: dict[str, Any] = {name: settings[name] for name in ("threshold", "normalize") if name in settings}
     if k is not None:
         temperature = matched_temperature(saliency, k, **options)
     assert temperature is not None

@@ -44,15 +44,15 @@ def parameter_groups(network: nn.Module, section: OptimizerSection) -> list[dict
     head = {id(parameter) for parameter in head_parameters(network)} if section.head_lr is not None else set()
     groups = []
     for in_head, decayed in product((False, True), (True, False)):
-        own = [
+        parameters = [
             parameter
             for parameter in trainable
             if (id(parameter) in head) == in_head and (section.decay_norm_and_bias or parameter.ndim > 1) == decayed
         ]
         lr = section.head_lr if in_head else section.lr
         decay = section.weight_decay if decayed else 0.0
-        if own:
-            groups.append({"params": own, "lr": lr, INITIAL_LR: lr, "weight_decay": decay})
+        if parameters:
+            groups.append({"params": parameters, "lr": lr, INITIAL_LR: lr, "weight_decay": decay})
     return groups
 
 

@@ -151,10 +151,10 @@ def _measure_segment(trainer: Trainer, start: int, end: int, steps: int, seconds
         while len(step_times) < warm_up + steps and (
             len(step_times) < 2 or mean_seconds_since(start_time, trainer.accelerator) < seconds
         ):
-            began = time.perf_counter()
+            step_start = time.perf_counter()
             trainer.optimizer_step(batches, first + len(step_times) * group)
             _synchronize(device)
-            step_times.append(time.perf_counter() - began - sum(waits[-group:]))
+            step_times.append(time.perf_counter() - step_start - sum(waits[-group:]))
         height, width = next(batches).images.shape[2:]
     skipped = min(warm_up, len(step_times) - 1)
     # Workers deliver several batches at once and then none: the mean of the wait counts, not its median.
@@ -182,11 +182,11 @@ def _timed_batches(loader: Loader, epoch: int, waits: list[float]) -> Generator[
     """Yield batches, epoch after epoch without end, and record the seconds waited for each."""
     for number in itertools.count(epoch):
         loader.set_epoch(number)
-        began = time.perf_counter()
+        start = time.perf_counter()
         for batch in loader.batches():
-            waits.append(time.perf_counter() - began)
+            waits.append(time.perf_counter() - start)
             yield batch
-            began = time.perf_counter()
+            start = time.perf_counter()
 
 
 def measure_test_speed(trainer: Trainer) -> float:
@@ -197,9 +197,9 @@ def measure_test_speed(trainer: Trainer) -> float:
     if len(loader) == 1:
         batches = labelled_images(trainer.recipe, loader)
     count = min(TEST_BATCHES, max(1, len(loader) - 1))
-    began = time.perf_counter()
+    start = time.perf_counter()
     evaluate(network, itertools.islice(batches, count), accelerator)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     images: int = min(count * loader.batch_size * accelerator.num_processes, len(trainer.test_data))
     return images / seconds
 

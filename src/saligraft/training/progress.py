@@ -13,7 +13,19 @@ from saligraft.training.results import EpochMetrics, EpochTiming
 
 
 class Reporter:
-    """Receives a run's progress from the trainer; subclasses show what they like of it."""
+    """Receives a run's progress from the trainer; subclasses show what they like of it.
+
+    Example:
+        >>> from saligraft.training import EpochMetrics, Reporter
+        >>> class Errors(Reporter):
+        ...     def epoch(self, metrics, timing):
+        ...         print(metrics.epoch, metrics.top1_error)
+        >>> metrics = EpochMetrics(
+        ...     epoch=1, lr=0.1, train_loss=2.3, test_loss=2.2, top1_error=80.0, top5_error=40.0
+        ... )
+        >>> Errors().epoch(metrics, timing=None)  # as `train(recipe, reporter=Errors())` does
+        1 80.0
+    """
 
     def start(self, title: str, epochs: int, batches: int, done: tuple[int, int] = (0, 0)) -> None:
         """Begin or resume a run.
@@ -29,17 +41,31 @@ class Reporter:
         """Count one batch."""
 
     def note(self, text: str) -> None:
-        """Show a line of text."""
+        """Show a line of text.
+
+        Args:
+            text: The line.
+        """
 
     def epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
-        """Show the numbers of a finished epoch."""
+        """Show the numbers of a finished epoch.
+
+        Args:
+            metrics: Errors and losses.
+            timing: Seconds and images per second.
+        """
 
     def close(self) -> None:
         """End, also after an error."""
 
 
 class SilentReporter(Reporter):
-    """Shows nothing: for tests, and for all processes but the main one."""
+    """Shows nothing: for tests, and for all processes but the main one.
+
+    Example:
+        >>> from saligraft.training import SilentReporter
+        >>> SilentReporter().note("not printed")
+    """
 
 
 class PlainReporter(Reporter):
@@ -54,7 +80,7 @@ class PlainReporter(Reporter):
 
     def start(self, title: str, epochs: int, batches: int, done: tuple[int, int] = (0, 0)) -> None:
         self.epochs, self.batches, self.done = epochs, batches, done[1]
-        self.began, self.done_before = time.perf_counter(), done[1]
+        self.start_time, self.done_before = time.perf_counter(), done[1]
         resumed = f", resumed after batch {done[1]} in epoch {done[0] + 1}" if done != (0, 0) else ""
         resumed = ", all of them done" if done[0] == epochs else resumed
         self.note(f"{title}: {epochs} epochs, {batches} batches{resumed}")
@@ -66,7 +92,7 @@ class PlainReporter(Reporter):
         print(text, file=self.stream, flush=True)
 
     def epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
-        elapsed = time.perf_counter() - self.began
+        elapsed = time.perf_counter() - self.start_time
         left = elapsed / max(1, self.done - self.done_before) * (self.batches - self.done)
         self.note(
             f"epoch {metrics.epoch:{len(str(self.epochs))}}/{self.epochs}"
@@ -116,6 +142,12 @@ class BarReporter(Reporter):
 
 
 def make_reporter() -> Reporter:
-    """Return a bar if stderr is a terminal, plain lines if it is a file or a pipe."""
+    """Return a bar if stderr is a terminal, plain lines if it is a file or a pipe.
+
+    Example:
+        >>> from saligraft.training import Reporter, make_reporter
+        >>> isinstance(make_reporter(), Reporter)
+        True
+    """
     console = Console(stderr=True, file=unbreakable(sys.stderr))
     return BarReporter(console) if console.is_terminal else PlainReporter()

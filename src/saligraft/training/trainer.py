@@ -74,6 +74,9 @@ def train(
             been stopped; start one if there is none.
         reporter: Shows the progress; a bar or plain lines by default, `SilentReporter()` for none.
 
+    Returns:
+        The numbers of all epochs, the summary, and the network.
+
     Example:
         >>> from saligraft.training import SilentReporter, make_recipe, train
         >>> data = {"name": "shapes", "options": {"size": 16, "per_class": 2}}
@@ -124,6 +127,15 @@ class Trainer:
         folder: The open run folder, in the main process alone.
         reporter: Shows the progress.
         stop: Remembers a signal to stop.
+
+    Example:
+        >>> from saligraft.training import Trainer, make_recipe
+        >>> from saligraft.training.accelerator import make_accelerator
+        >>> data = {"name": "shapes", "options": {"size": 16, "per_class": 2}}
+        >>> training = {"epochs": 1, "batch_size": 10}
+        >>> recipe = make_recipe({"data": data, "network": {"name": "wrn-10-1"}, "training": training})
+        >>> len(Trainer(recipe, make_accelerator(recipe)).fit().metrics)
+        1
     """
 
     def __init__(
@@ -199,11 +211,11 @@ class Trainer:
     def run_epoch(self) -> None:
         """Train the rest of the current epoch, test, write the numbers and save a checkpoint."""
         train_loss, lr = self.train_epoch()
-        began = time.perf_counter()
+        start = time.perf_counter()
         scores = self.evaluate()
         position, stage = self.position, self.timeline.stage(self.position.epoch)
         images = min(stage.batches * stage.loader.batch_size * self.accelerator.num_processes, len(self.train_data))
-        seconds, test_seconds = position.seconds, time.perf_counter() - began
+        seconds, test_seconds = position.seconds, time.perf_counter() - start
         self.position = Position(epoch=position.epoch + 1)
         epoch = self.position.epoch
         metrics = EpochMetrics(epoch, lr, train_loss, *scores)
@@ -294,13 +306,24 @@ class Trainer:
         return out.loss.detach()
 
     def seed_batch(self, number: int) -> None:
-        """Seed a batch's mixing draws, and torch's global stream for layers such as dropout."""
+        """Seed a batch's mixing draws, and torch's global stream for layers such as dropout.
+
+        Args:
+            number: Of the batch in the run, counted from 0.
+        """
         place = (self.recipe.seed, number, self.accelerator.process_index)
         self.generator.manual_seed(key(*place, setup.MIXING))
         torch.manual_seed(key(*place, setup.LAYERS))
 
     def set_learning_rate(self, epoch: float) -> float:
-        """Set the learning rate that the schedule has after `epoch` epochs; returns the recipe's own at that point."""
+        """Set the learning rate that the schedule has at a point of the run.
+
+        Args:
+            epoch: Epochs done, with a fraction within an epoch.
+
+        Returns:
+            The recipe's own learning rate at that point; parameter groups may have others.
+        """
         factor = self.recipe.schedule.factor(epoch, self.recipe.training.epochs)
         for group in self.optimizer.param_groups:
             group["lr"] = group[INITIAL_LR] * factor
@@ -339,27 +362,27 @@ class Trainer:
     def _start(self, *, resume: bool) -> None:
         """Begin at the first epoch, at the newest intact checkpoint, or at the end of a finished run."""
         accelerator, path = self.accelerator, self.path
-        saved, history = find_progress(path, self.recipe, accelerator) if resume and path is not None else (None, None)
-        with shared_errors(accelerator):
-            if path is not None:
-                self.conditions = run_conditions(self.recipe, accelerator, self.train_data, self.test_data)
-        began_with = None  # the data, as the run was started
+        if path is None:
+            return
+        saved, history = find_progress(path, self.recipe, accelerator) if resume else (None, None)
+        initial_data = None  # the data, as the run was started
         if saved is not None:
-            began_with = saved.state["data"]
-        elif history is not None and path is not None:
-            began_with = (read_marker(path) or {}).get("data")
+            initial_data = saved.state["data"]
+        elif history is not None:
+            initial_data = (read_marker(path) or {}).get("data")
         with shared_errors(accelerator):
+            self.conditions = run_conditions(self.recipe, accelerator, self.train_data, self.test_data)
             differences = [] if saved is None else check_conditions(self.conditions, saved)
-            if began_with is not None:
-                check_data(self.conditions["data"], began_with, is_main_process=accelerator.is_main_process)
-                self.conditions["data"] = began_with  # to warn at each resume
+            if initial_data is not None:
+                check_data(self.conditions["data"], initial_data, is_main_process=accelerator.is_main_process)
+                self.conditions["data"] = initial_data  # to warn at each resume
         for difference in differences:
             self.reporter.note(f"resumed under other conditions, so the last digits may differ: {difference}")
         if saved is not None:
             self.position = self.learner.restore(saved)
             self.saved = (self.position.epoch, self.position.batch)
             self.step.steps_taken = self.timeline.first_batch(self.position.epoch) + self.position.batch
-        if history is not None and path is not None:
+        if history is not None:
             if len(history.metrics) > self.position.epoch:  # finished, and its last checkpoint is damaged
                 with shared_errors(accelerator):
                     load_weights(path, self.tested_network)

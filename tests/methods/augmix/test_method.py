@@ -94,9 +94,9 @@ def test_views_are_normalised_after_the_augmentation(normalized: bool) -> None:
     images = pictures()
     mean, std = (0.1, 0.5, 0.3), (0.2, 0.5, 0.4)
     scale, shift = (torch.tensor(values)[:, None, None] for values in (std, mean))
-    given = (images - shift) / scale if normalized else images
+    batch = (images - shift) / scale if normalized else images
     method = AugMix(mean=mean, std=std, normalized=normalized)
-    clean, first, second = method.views(given, generator=torch.Generator().manual_seed(2))
+    clean, first, second = method.views(batch, generator=torch.Generator().manual_seed(2))
     torch.testing.assert_close(clean, (images - shift) / scale)
     stream = torch.Generator().manual_seed(2)
     for view in (first, second):

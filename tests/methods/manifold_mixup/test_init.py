@@ -117,6 +117,10 @@ def test_refuses_layers_that_do_not_hold_the_batch() -> None:
         ManifoldMixup().layers_of(torch.compile(model, backend="eager"), images)
     with pytest.raises(ValueError, match=r"features must be floating point .* expected 6, got torch.int64 \(6\)"):
         mix_features(labels, partner=torch.arange(6), source_weight=torch.rand(6))
+    with pytest.raises(TypeError, match=r"partner must be a torch\.Tensor, got NoneType"):
+        mix_features(images, partner=None, source_weight=torch.rand(6))
+    with pytest.raises(ValueError, match="source_weight must have one entry per image: expected 6, got 5"):
+        mix_features(images, partner=torch.arange(6), source_weight=torch.rand(5))
 
 
 def test_the_input_may_be_mixed_before_compiled_code() -> None:

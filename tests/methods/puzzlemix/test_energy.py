@@ -106,8 +106,8 @@ def test_any_size_and_on_meta(size: tuple[int, int]) -> None:
     real = mask_energy(images, shares, PARTNER, RATIO, EnergyTerms(pixel_std=(0.2, 0.3, 0.2, 0.1)))
     assert [part.shape for part in real] == [(3, 3, 16, 16), (3, 15, 16), (3, 16, 15)]
     assert all(part.isfinite().all() for part in real)
-    given = (images, shares, PARTNER, RATIO)
-    on_meta = mask_energy(*(part.to("meta") for part in given), EnergyTerms())
+    arguments = (images, shares, PARTNER, RATIO)
+    on_meta = mask_energy(*(part.to("meta") for part in arguments), EnergyTerms())
     assert [(part.shape, part.dtype) for part in on_meta] == [(part.shape, part.dtype) for part in real]
 
 

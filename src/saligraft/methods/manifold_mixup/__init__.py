@@ -41,12 +41,13 @@ def mix_features(features: Tensor, *, partner: Tensor, source_weight: Tensor) ->
         [[1.0], [3.0]]
     """
     checks.tensor("features", features)
-    checks.same_device("partner", partner, features, "features")
+    checks.rank("partner", partner, "(B)", features, "features")
     if not _is_batch(features, len(partner)):
         raise ValueError(
             f"features must be floating point with one entry per image first: expected {len(partner)}, "
             f"got {features.dtype} {checks.shape_of(features)}"
         )
+    checks.proportions("source_weight", source_weight, features)
     return blend(features, features[partner], source_weight.view(-1, *[1] * (features.ndim - 1)))
 
 

@@ -34,7 +34,7 @@ BLOCKS_CUT_INTO = 3
 
 Size = tuple[int, ...]
 
-_known: WeakKeyDictionary[nn.Module, dict[Size, tuple[str, ...]]] = WeakKeyDictionary()
+_layers_by_shape: WeakKeyDictionary[nn.Module, dict[Size, tuple[str, ...]]] = WeakKeyDictionary()
 
 
 class _Sizes(NamedTuple):
@@ -54,16 +54,16 @@ def mixing_layers(network: nn.Module, images: Tensor) -> tuple[str, ...]:
         network: the network without wrappers.
         images: (B, C, H, W).
     """
-    known = _known.setdefault(network, {})
+    cached = _layers_by_shape.setdefault(network, {})
     shape = tuple(images.shape[1:])
-    if shape not in known:
+    if shape not in cached:
         modules = _run_on_meta(network, images)
         ends = _stage_ends(network, modules)[:-1][:STAGES_MIXED] or _block_ends(network, modules)
         if not ends:
             listed = ", ".join(map(repr, list(modules)[:SHOWN_NAMES]))
             raise ValueError(f"layers must be named for this model, in which no stages were found; it has {listed}")
-        known[shape] = (INPUT, *ends)
-    return known[shape]
+        cached[shape] = (INPUT, *ends)
+    return cached[shape]
 
 
 def _run_on_meta(network: nn.Module, images: Tensor) -> _Modules:

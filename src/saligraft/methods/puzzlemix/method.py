@@ -16,7 +16,7 @@ from saligraft import checks, draws
 from saligraft.batch import MixedBatch
 from saligraft.grafting import graft, pixel_area, spread
 from saligraft.maps import usable_maps
-from saligraft.methods.base import BatchMixer, check_batch
+from saligraft.methods.base import BatchMixer, check_pairs
 from saligraft.methods.puzzlemix.energy import EnergyTerms, block_shares, mask_energy
 from saligraft.methods.puzzlemix.graph_cut import Solver, optimal_levels
 from saligraft.methods.puzzlemix.transport import move_blocks, transport_plan
@@ -54,6 +54,9 @@ def puzzlemix(
         shown: Other pixels to show, source and destination (in the partners' order), for adversarial noise; None for
             the images.
 
+    Returns:
+        The mixed images, both labels, the weight of the source's, mask and partners.
+
     Example:
         >>> import torch, saligraft as sg
         >>> images, labels, saliency = torch.rand(2, 3, 16, 16), torch.tensor([0, 1]), torch.rand(2, 16, 16)
@@ -61,7 +64,7 @@ def puzzlemix(
         >>> sg.puzzlemix(images, labels, saliency, partner=labels.flip(0), ratio=ratio, grid=4).mask.shape
         torch.Size([2, 4, 4])
     """
-    check_batch(images, labels, partner)
+    check_pairs(images, labels, partner)
     checks.saliency(saliency, batch=len(images), like=images)
     terms.check()
     _check_solvable(images, ratio)
@@ -85,8 +88,7 @@ def puzzlemix(
 
 def _check_solvable(images: Tensor, ratio: Tensor) -> None:
     """Check values on any device: the mask is solved on the CPU anyway."""
-    checks.per_sample("ratio", ratio, images)
-    checks.mask_values(ratio, "ratio")
+    checks.proportions("ratio", ratio, images)
     finite = images.isfinite().flatten(1).all(dim=1)
     if not bool(finite.all()):
         raise ValueError(
@@ -211,7 +213,15 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
         drawn: PuzzleMixDraws,
         shown: tuple[Tensor, Tensor] | None = None,
     ) -> MixedBatch:
-        """Mix for given draws; `shown` as in `puzzlemix`."""
+        """Mix for given draws.
+
+        Args:
+            images: (B, C, H, W).
+            labels: (B,) or (B, K).
+            saliency: (B, h, w).
+            drawn: What `draw` returned.
+            shown: As in `puzzlemix`.
+        """
         return puzzlemix(
             images,
             labels,
