@@ -102,8 +102,8 @@ def test_unknown_names_list_the_valid_ones(name: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("name", "option", "message"),
     [
-        ("wrn-10-1", "dropuot", "wrn-10-1 has no option 'dropuot'; valid: dropout"),
-        ("pyramidnet-20-24", "shake", "no option 'shake'; valid: bottleneck, shake_drop, shake_level"),
+        ("wrn-10-1", "dropuot", "wrn-10-1 has no option 'dropuot'; valid: stem_stride, dropout"),
+        ("pyramidnet-20-24", "shake", "no option 'shake'; valid: stem_stride, bottleneck, shake_drop, shake_level"),
         ("resnet-18-small", "dropout", "resnet-18-small has no option 'dropout'; valid: width, stem_stride"),
         ("resnet-50", "large_map", "resnet-50 has no option 'large_map'; valid: zero_gamma, head_std"),
         ("resnet-50-loc", "large_map", "resnet-50-loc has no option 'large_map'; valid: zero_gamma, head_std"),

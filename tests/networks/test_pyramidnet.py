@@ -94,6 +94,11 @@ def test_any_image_size_and_channel_count(size: tuple[int, int], bottleneck: boo
     assert network.forward_head(features).shape == (3, 5)
 
 
+def test_a_stem_with_stride_halves_the_last_map() -> None:
+    network = PyramidNet(8, 6, 5, stem_stride=2).eval()
+    assert network.forward_features(torch.randn(2, 3, 32, 32)).shape == (2, 22, 4, 4)
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_blocks_equal_their_definition_written_out(stride: int) -> None:
     torch.manual_seed(0)
