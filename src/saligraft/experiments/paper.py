@@ -99,6 +99,21 @@ def _sweep(option: str, values: dict[float, tuple[ScaleName, ...]], symbol: str)
     )
 
 
+def _lengths(scale: ScaleName, *epochs: int) -> tuple[Case, ...]:
+    """Shorter and longer runs; the paper's learning rate falls at a half and three quarters of them."""
+    return tuple(
+        Case(
+            name=f"{count}",
+            title=f"{count} epochs",
+            x=count,
+            settings=(f"training.epochs={count}",),
+            paper=(f"schedule.milestones=[{count // 2}, {count * 3 // 4}]",),
+            at=(scale,),
+        )
+        for count in epochs
+    )
+
+
 def _copies(*settings: str) -> tuple[Case, ...]:
     """k mixed batches beside the originals (§5.2)."""
     return tuple(
@@ -336,6 +351,23 @@ FIGURES = (
         metrics=(BEST, LAST),
         time="about 30 minutes of two cores, extrapolated",
         x_title="temperature T",
+    ),
+    Experiment(
+        name="figure-length",
+        title="The length of training",
+        paper="beyond the paper",
+        parts=(
+            Part(
+                protocol=WRN,
+                methods=(PLAIN, "cutmix", GRAFTING),
+                cases=(*_lengths("smoke", 2, 3), *_lengths("laptop", 30, 60, 120, 240), *_lengths("paper", 100, 400)),
+            ),
+        ),
+        metrics=(BEST, LAST),
+        seeds={"smoke": 1, "laptop": 2, "paper": 3},
+        time="about 25 minutes of two cores",
+        x_title="epochs",
+        equal_passes=(),
     ),
     Experiment(
         name="figure-samples",
