@@ -360,7 +360,7 @@ FIGURES = (
             Part(
                 protocol=WRN,
                 methods=(PLAIN, "cutmix", GRAFTING),
-                cases=(*_lengths("smoke", 2, 3), *_lengths("laptop", 30, 60, 120, 240), *_lengths("paper", 100, 400)),
+                cases=(*_lengths("smoke", 2, 3), *_lengths("laptop", 30, 60, 120), *_lengths("paper", 100, 400)),
             ),
         ),
         metrics=(BEST, LAST),
