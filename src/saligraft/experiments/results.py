@@ -160,7 +160,7 @@ def difference_table(experiment: Experiment, results: Sequence[RowResult]) -> Re
         experiment: The declaration.
         results: One per row.
     """
-    metrics = [metric for metric in experiment.metrics if not metric.key.startswith("maps/")]
+    metrics = [metric for metric in experiment.metrics if not metric.key.startswith(("maps/", "training/"))]
     rows = []
     for subject, other in compared_pairs(experiment, results):
         differences = [subject.difference(other, metric) for metric in metrics]
