@@ -1,11 +1,13 @@
 """Rows of the benchmark: judged by their targets, fair to the peer, honest about what is missing."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn.functional import interpolate
 
 from saligraft.experiments import bench
-from saligraft.experiments.bench import QUICK, SECTIONS, Row
+from saligraft.experiments.bench import QUICK, SECTIONS, Row, Setting
 from saligraft.experiments.puzzlemix_authors import dense_transport
 from saligraft.methods.puzzlemix import move_blocks, transport_plan
 
@@ -55,6 +57,12 @@ def test_the_authors_transport_shows_what_ours_shows() -> None:
     shown = interpolate(visible[:, None].float(), size=32)
     ours = move_blocks(images, transport_plan(shares, visible))
     assert torch.equal(ours * shown, dense_transport(images, shares, visible) * shown)
+
+
+def test_steps_1_to_4_reach_their_target_of_memory() -> None:
+    rows = [row for row in SECTIONS["memory"](replace(QUICK, small=Setting().small)) if row.name.startswith("steps")]
+    verdicts = [row.verdict for row in rows if str(Setting().small) in row.name]
+    assert verdicts == ["met", "met"]  # after a ReLU, signed
 
 
 def test_counts_and_peaks_do_not_depend_on_what_was_drawn() -> None:
