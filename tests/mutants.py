@@ -218,8 +218,22 @@ MUTANTS = [
     Mutant(
         "area-of-equal-cells",
         "grafting.py",
-        "if not equal_cells:",
+        "if height % rows or width % columns:",
         "if False:",
+        "tests/test_grafting.py",
+    ),
+    Mutant(
+        "compiled-area-of-equal-cells",
+        "grafting.py",
+        "return end // cells - first // cells",
+        "return torch.full_like(cell, pixels // cells)",
+        "tests/test_grafting.py",
+    ),
+    Mutant(
+        "compiled-rows-upside-down",
+        "grafting.py",
+        "_cell_of_pixel(rows, height, mask)",
+        "_cell_of_pixel(rows, height, mask).flip(0)",
         "tests/test_grafting.py",
     ),
     Mutant(
