@@ -36,6 +36,19 @@ def test_spread_is_nearest_interpolation_and_area_its_mean(height: int, width: i
     torch.testing.assert_close(pixel_area(mask, height, width), whole.mean(dim=(1, 2)))
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
+def test_compiled_masks_and_areas_are_the_plain_ones(dtype: torch.dtype) -> None:
+    def both(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return spread(mask, 33, 20), pixel_area(mask, 33, 20)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(both, backend="eager", fullgraph=True)
+    for rows, columns in ((4, 4), (8, 5), (7, 3)):
+        mask = (torch.rand(3, rows, columns, generator=torch.Generator().manual_seed(0)) < 0.5).to(dtype)
+        for expected, result in zip(both(mask), compiled(mask), strict=True):
+            torch.testing.assert_close(result, expected, rtol=1e-6, atol=0)
+
+
 def test_corner_cell_of_33_pixels() -> None:
     mask = torch.zeros(1, 4, 4, dtype=torch.bool)
     mask[0, 0, 0] = True

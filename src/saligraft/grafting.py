@@ -85,10 +85,11 @@ def spread(mask: Tensor, height: int, width: int) -> Tensor:
     if rows == 1 and columns == 1:
         return mask
     if torch.compiler.is_compiling():  # a question about the grid would compile one more graph
-        if mask.dtype == torch.bool:  # compiled, a matrix product is twice as fast as a look-up
-            return (
-                _cells_of_pixels(rows, height, mask) @ (mask.float() @ _cells_of_pixels(columns, width, mask).T) > 0.5
-            )
+        if mask.dtype == torch.bool:
+            # Columns by a matrix product of the small mask: a row of it is then read as vectors, not cell by cell.
+            cells = torch.arange(columns, device=mask.device)[:, None]
+            mask = mask.float() @ (cells == _cell_of_pixel(columns, width, mask)).float() > 0.5
+            return mask.index_select(1, _cell_of_pixel(rows, height, mask))
     elif (rows, columns) == (height, width):
         return mask
     elif height % rows == 0 and width % columns == 0:
@@ -98,10 +99,9 @@ def spread(mask: Tensor, height: int, width: int) -> Tensor:
     return mask.index_select(2, torch.arange(0, width * columns, columns, device=mask.device) // width)
 
 
-def _cells_of_pixels(cells: int, pixels: int, like: Tensor) -> Tensor:
-    """1 where a pixel shows a cell, otherwise 0: (pixels, cells)."""
-    shown = torch.arange(pixels, device=like.device) * cells // pixels
-    return (shown[:, None] == torch.arange(cells, device=like.device)).float()
+def _cell_of_pixel(cells: int, pixels: int, like: Tensor) -> Tensor:
+    """The cell ⌊y·h/H⌋ that each pixel of an axis shows, (pixels,), of a size that does not depend on the grid."""
+    return torch.arange(pixels, device=like.device) * cells // pixels
 
 
 def pixel_area(mask: Tensor, height: int, width: int, shown: Tensor | None = None) -> Tensor:
@@ -116,7 +116,18 @@ def pixel_area(mask: Tensor, height: int, width: int, shown: Tensor | None = Non
         width: W of the image.
         shown: The mask spread over the pixels, if known already.
     """
-    equal_cells = not torch.compiler.is_compiling() and height % mask.shape[1] == 0 and width % mask.shape[2] == 0
-    if not equal_cells:
+    dtype = torch.float64 if mask.dtype == torch.float64 else torch.float32
+    rows, columns = mask.shape[1:]
+    if torch.compiler.is_compiling():  # from the cells, so that a graph need not read the pixels once more
+        pixels = _pixels_of_cell(rows, height, mask)[:, None] * _pixels_of_cell(columns, width, mask)
+        return (mask * pixels).sum(dim=(1, 2), dtype=dtype) / (height * width)
+    if height % rows or width % columns:
         mask = spread(mask, height, width) if shown is None else shown
-    return mask.mean(dim=(1, 2), dtype=torch.float64 if mask.dtype == torch.float64 else torch.float32)
+    return mask.mean(dim=(1, 2), dtype=dtype)
+
+
+def _pixels_of_cell(cells: int, pixels: int, like: Tensor) -> Tensor:
+    """How many pixels of an axis show each cell: (cells,)."""
+    cell = torch.arange(cells, device=like.device)
+    first, end = ((cell + step) * pixels + cells - 1 for step in (0, 1))
+    return end // cells - first // cells

@@ -1,11 +1,16 @@
 """Rows of the benchmark: judged by their targets, fair to the peer, honest about what is missing."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from torch.nn.functional import interpolate
 
 from saligraft.experiments import bench
-from saligraft.experiments.bench import QUICK, SECTIONS, Row
+from saligraft.experiments.bench import QUICK, SECTIONS, Row, Setting
+from saligraft.experiments.measuring import threads
 from saligraft.experiments.puzzlemix_authors import dense_transport
 from saligraft.methods.puzzlemix import move_blocks, transport_plan
 
@@ -55,6 +60,37 @@ def test_the_authors_transport_shows_what_ours_shows() -> None:
     shown = interpolate(visible[:, None].float(), size=32)
     ours = move_blocks(images, transport_plan(shares, visible))
     assert torch.equal(ours * shown, dense_transport(images, shares, visible) * shown)
+
+
+def test_steps_1_to_4_reach_their_target_of_memory() -> None:
+    rows = [row for row in SECTIONS["memory"](replace(QUICK, small=Setting().small)) if row.name.startswith("steps")]
+    verdicts = [row.verdict for row in rows if str(Setting().small) in row.name]
+    assert verdicts == ["met", "met"]  # after a ReLU, signed
+
+
+def test_the_trainer_is_timed_with_a_network_that_dominates_and_a_tiny_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+
+    def train(recipe: Any, **_: object) -> SimpleNamespace:
+        trained.append(recipe.network.name)
+        return SimpleNamespace(timing=[SimpleNamespace(seconds=1.0, cpu_seconds=1.0)])
+
+    monkeypatch.setattr(bench, "train", train)
+    monkeypatch.setattr(bench, "_plain_epoch", lambda *_: (2.0, 0.5))
+    monkeypatch.setattr(bench, "per_image_loader", lambda *_: [])
+    with threads(1):
+        *rows, alone = SECTIONS["trainer"](QUICK)
+    assert set(trained) == {QUICK.trained_network, "resnet-10-small"}
+    assert [(row.median, row.at_least) for row in rows] == [(0.5, 0.97), (2.0, 1.5), (0.5, None), (2.0, 1.5)]
+    assert alone.at_least is None
+    assert len({(row.name, row.against) for row in (*rows, alone)}) == 5
+
+
+def test_the_target_of_masks_is_for_the_default_solver() -> None:
+    pytest.importorskip("maxflow")
+    pytest.importorskip("gco")
+    rows = {row.name.split(", ")[1]: row.at_least for row in bench._puzzle_rows(QUICK, 16) if row.against == "gco"}
+    assert rows == {"default solver (PyMaxflow)": 1.0, "SciPy in place of PyMaxflow": None}
 
 
 def test_counts_and_peaks_do_not_depend_on_what_was_drawn() -> None:

@@ -37,7 +37,8 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
 def test_results_hold_rows_and_what_they_depend_on(results: dict, tmp_path: Path) -> None:
     stored = json.loads((tmp_path / "results.json").read_text())
     assert stored == json.loads(json.dumps(results))
-    assert stored.keys() >= {"command", "commit", "processor", "system", "threads", "versions", "date", "seconds"}
+    facts = {"command", "commit", "processor", "system", "load", "threads", "versions", "date", "seconds"}
+    assert stored.keys() >= facts
     assert (stored["command"], stored["threads"], stored["quick"]) == ("saligraft bench", 1, False)
     assert [(row["name"], row["median"], row["verdict"]) for row in stored["rows"]] == [
         ("mixer", 41, "met"),
@@ -57,6 +58,7 @@ def test_losses_stand_beside_wins(results: dict, tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text()
     assert page.count("missed") == 1
     assert "saligraft bench" in page
+    assert "Load average at the start" in page
 
 
 def test_every_section_has_a_title() -> None:

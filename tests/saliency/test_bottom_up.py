@@ -191,6 +191,14 @@ def test_a_flat_image_selects_nothing(source, level: float) -> None:
     assert not salient_regions(maps).any()
 
 
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_an_image_that_is_flat_but_for_rounding_selects_nothing(function) -> None:
+    level = torch.full((2, 3, 64, 64), 0.7)
+    raised = torch.rand(level.shape, generator=torch.Generator().manual_seed(0)) < 0.5
+    maps = function(torch.where(raised, level.nextafter(torch.ones(())), level))
+    assert not salient_regions(maps).any()
+
+
 @pytest.mark.parametrize("dot", [1.0, 0.0])
 def test_a_bright_or_dark_dot_is_a_peak(dot: float) -> None:
     """On- and off-centre contrast have a peak of 1 each, so that an image may have two."""

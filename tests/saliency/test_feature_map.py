@@ -7,6 +7,8 @@ from torch import nn
 
 from saligraft import SaliencyCapture, feature_saliency, saliency_source, salient_regions
 from saligraft.config.method_section import ANY_DATA, MethodSection
+from saligraft.experiments.measuring import count_operations, peak_bytes
+from saligraft.saliency.feature_map import sum_channels
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
@@ -19,6 +21,29 @@ def test_is_the_sum_of_absolute_channels(
     saliency = feature_saliency(features)
     assert saliency.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     np.testing.assert_allclose(saliency.numpy(), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_large_maps_are_summed_without_a_copy_of_the_batch(
+    memory_format: torch.memory_format, generator: torch.Generator
+) -> None:
+    features = torch.randn(20, 512, 16, 16, generator=generator).contiguous(memory_format=memory_format)
+    expected = np.abs(features.double().numpy()).sum(axis=1)
+    np.testing.assert_allclose(feature_saliency(features).numpy(), expected, rtol=1e-5)
+    assert peak_bytes(lambda: feature_saliency(features)) < features.nbytes / 5
+
+
+class OnAnotherDevice(torch.Tensor):
+    """Computes on the CPU, and says otherwise."""
+
+    device = torch.device("cuda")
+
+
+def test_other_devices_sum_in_one_operation(generator: torch.Generator) -> None:
+    features = torch.randn(20, 512, 16, 16, generator=generator)
+    elsewhere = features.as_subclass(OnAnotherDevice)
+    torch.testing.assert_close(sum_channels(elsewhere).as_subclass(torch.Tensor), sum_channels(features))
+    assert count_operations(lambda: sum_channels(elsewhere)) == 1
 
 
 def test_the_mean_over_channels_everywhere_a_map_is_made(generator: torch.Generator) -> None:

@@ -83,11 +83,11 @@ def graft_salient_regions(
     mask = chosen & salient & (maps.usable & maps.usable[partner])  # M = P ⊙ S''  (Eq. 3-4)
     height, width = images.shape[2:]
     shown = spread(mask, height, width)
-    mixed = graft_onto_partners(images, partner, shown)  # φ = M ⊙ x_i + (1 − M) ⊙ x_j  (Table 1)
     weight = pixel_area(mask, height, width, shown)
     if label_mixing == "saliency":
         unit = maps.unit(norm)
         weight = label_weight(unit, unit[partner], mask, norm, area=weight)  # λ(S_i, S_j, M)  (Eq. 5)
+    mixed = graft_onto_partners(images, partner, shown)  # φ = M ⊙ x_i + (1 − M) ⊙ x_j  (Table 1); last, to save memory
     return MixedBatch(mixed, labels, labels[partner], weight.float(), mask, partner)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from saligraft import checks
+from saligraft.saliency.cached import in_cached_parts
 
 Channels = Literal["sum", "mean"]
 
@@ -47,8 +48,7 @@ def sum_channels(features: Tensor, *, nonnegative: bool = False, mean: bool = Fa
     dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
     if nonnegative:
         return features.sum(dim=1, dtype=dtype)
-    if features.is_contiguous():
-        return features.abs().sum(dim=1, dtype=dtype)
-    # The l1 norm sums |A| without a copy of it: faster where channels come last, slower where they come first.
-    saliency: Tensor = torch.linalg.vector_norm(features, ord=1, dim=1, dtype=dtype)
-    return saliency
+    if features.device.type != "cpu":  # no copy of |A|; on a CPU this is five times as slow
+        norm: Tensor = torch.linalg.vector_norm(features, ord=1, dim=1, dtype=dtype)
+        return norm
+    return in_cached_parts(lambda part: part.abs().sum(dim=1, dtype=dtype), features, features.shape[1:].numel())
