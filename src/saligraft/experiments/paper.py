@@ -40,7 +40,7 @@ SMOKE = (
     "training.batch_size=20",
 )
 # A regime in which plain training memorises its images within a minute, chosen by plain training alone, on held-out
-# training images (`saligraft reproduce regime`). Frozen before any method was tested in it.
+# training images (`saligraft reproduce regime`), and by cost. Frozen before any method was tested on test images.
 SHORT = (
     "training.epochs=60",
     "training.batch_size=50",
