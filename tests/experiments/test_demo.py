@@ -111,7 +111,7 @@ def test_a_run_gets_its_page_and_the_demo_links_to_it(tmp_path: Path) -> None:
     links = [(run_folder(row.load(0), tmp_path) / "report.html").relative_to(tmp_path).as_posix() for row in rows]
     assert all((tmp_path / link).is_file() for link in links)
     page = assert_self_contained(path.read_text(encoding="utf-8"), links)
-    for words in (sentence, "Over 1 paired seed,", "saligraft demo --seeds 1", 'name = "shapes"', *NAMES.values()):
+    for words in (sentence, "Over 1 paired seed,", "saligraft demo --seeds 1", *NAMES.values()):
         assert words in page.text
     assert len(page.named("article")) == 6
     assert len(page.named("table")) == len(tables)

@@ -54,13 +54,14 @@ def demo(
     say = partial(print, flush=True)  # so that a file or pipe receives each line at once
     chosen = cast("ScaleName", scale)
     rows, count = demo_rows(chosen), seeds or DEMO.seeds[chosen]
-    every, workers = demo_jobs(rows, count, out), jobs or worker_count()
+    every = demo_jobs(rows, count, out)
+    workers = min(jobs or worker_count(), len(every))
     seconds = SECONDS_PER_PASS * sum(passes_of(job.recipe).forward for job in every if not job.done) / workers
     if seconds:
-        minutes = f"about {seconds / 60:.1f} minutes on idle cores"
-        say(f"{len(rows)} trainings × {count} seeds on shapes, {workers} at a time: {minutes}. Ctrl-C: resume later.")
+        say(f"Training plainly, with CutMix and with Saliency Grafting, {count} seed{'s' * (count > 1)} each.")
+        say(f"About {seconds / 60:.1f} minutes on {workers} idle cores; after Ctrl-C, the same command resumes.")
     else:
-        say(f"Finished before: the runs in {out} are reported again. Another --out starts over.")
+        say(f"Finished before: reporting the runs in {out}. Another --out starts over.")
     try:
         failures = run_jobs(every, LocalLauncher(processes=jobs, work=work), say)
     except KeyboardInterrupt:
