@@ -58,8 +58,9 @@ def demo(
     workers = min(jobs or worker_count(), len(every))
     seconds = SECONDS_PER_PASS * sum(passes_of(job.recipe).forward for job in every if not job.done) / workers
     if seconds:
+        minutes = max(seconds / 60, 0.1)
         say(f"Training plainly, with CutMix and with Saliency Grafting, {count} seed{'s' * (count > 1)} each.")
-        say(f"About {seconds / 60:.1f} minutes on {workers} idle cores; after Ctrl-C, the same command resumes.")
+        say(f"About {minutes:.1f} minutes on {workers} idle cores; after Ctrl-C, the same command resumes.")
     else:
         say(f"Finished before: reporting the runs in {out}. Another --out starts over.")
     try:
