@@ -7,7 +7,7 @@ PIP_INSTALL = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 .PHONY: demo test check smoke mutants bench test-oldest clean
 
 demo: $(VENV)/.installed-lab
-	$(VENV)/bin/saligraft demo --overwrite $(ARGS)
+	$(VENV)/bin/saligraft demo $(ARGS)
 
 test: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m pytest -n 2 $(ARGS)

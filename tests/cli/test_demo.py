@@ -1,53 +1,45 @@
 """`saligraft demo` as a user types it, in the smallest size."""
 
-import inspect
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
-from tests.reports.pages import assert_self_contained
 
 from saligraft.cli import run
-from saligraft.cli.demo import demo
-from saligraft.experiments.demo import DemoSettings
 from saligraft.training import SilentReporter, load_recipe, train
-
-SMALL = ["--seeds", "1", "--epochs", "1", "--per-class", "5", "--network", "wrn-10-1", "--minutes", "0.1"]
 
 
 @pytest.mark.slow
-def test_the_demo_end_to_end(tmp_path: Path, capsys) -> None:
+def test_the_demo_end_to_end_and_again(tmp_path: Path, capsys) -> None:
     out = tmp_path / "demo"
-    assert run(["demo", *SMALL, "--out", str(out)]) == 0
-    printed = capsys.readouterr().out
-    page = assert_self_contained((out / "report.html").read_text(encoding="utf-8"))
-    for title in ("Plain training", "CutMix", "Saliency Grafting"):
-        assert title in printed
-        assert title in page.text
-    assert str(out / "report.html") in printed.replace("\n", "")
-    assert "1 seed" in page.text
-    assert len(page.named("article")) == 6
-    for method in ("none", "cutmix", "saliency-grafting"):
-        assert (out / method / "seed-0" / "report.html").is_file()
-    recipe = load_recipe(out / "saliency-grafting" / "seed-0" / "recipe.toml")
+    command = ["demo", "--scale", "smoke", "--seeds", "1", "--jobs", "1", "--out", str(out)]
+    assert run(command) == 0
+    first = capsys.readouterr().out
+    assert "4 runs, 0 of them finished" in first
+    assert first.splitlines()[1].startswith("About 0.")
+    assert "| Plain at equal passes |" in first
+    assert first.splitlines()[-2].startswith("Over 1 paired seed, the error with Saliency Grafting is not resolved")
+    assert first.splitlines()[-1] == f"Page: {out / 'report.html'}"
+    folder = next(out.glob("runs/*saliency-grafting*/seed-0"))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    train(recipe, tmp_path / "alone", reporter=SilentReporter())
+    train(load_recipe(folder / "recipe.toml"), tmp_path / "alone", reporter=SilentReporter())
     torch.set_num_threads(threads)
     for name in ("metrics.jsonl", "result.json", "model.safetensors"):
-        assert (tmp_path / "alone" / name).read_bytes() == (out / "saliency-grafting" / "seed-0" / name).read_bytes()
-    assert run(["demo", *SMALL, "--out", str(out)]) == 2
-    assert "--overwrite" in capsys.readouterr().err
+        assert (tmp_path / "alone" / name).read_bytes() == (folder / name).read_bytes()
+    assert run(command) == 0
+    again = capsys.readouterr().out
+    assert again.startswith("Finished before")
+    assert again.splitlines()[2:] == first.splitlines()[-len(again.splitlines()) + 2 :]
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--seeds", "0"], "seeds must be"),
-        (["--epochs", "x"], "epochs"),
-        (["--minutes", "-1"], "minutes must be a finite number > 0"),
-        (["--network", "nonsense", "--epochs", "1"], "unknown network"),
+        (["--seeds", "0"], "--seeds must be >= 1"),
+        (["--jobs", "x"], "--jobs"),
+        (["--scale", "paper"], "scale must be one of"),
+        (["--overwrite"], "No such option"),
     ],
 )
 def test_mistakes_end_in_one_line_and_exit_code_2(tmp_path: Path, capsys, arguments: list[str], words: str) -> None:
@@ -55,9 +47,10 @@ def test_mistakes_end_in_one_line_and_exit_code_2(tmp_path: Path, capsys, argume
     captured = capsys.readouterr()
     assert len(captured.err.strip().splitlines()) == 1
     assert words in captured.err
+    assert not (tmp_path / "out").exists()
 
 
-def test_the_options_default_to_the_demos_settings() -> None:
-    defaults = {name: value.default for name, value in inspect.signature(demo).parameters.items()}
-    settings = asdict(DemoSettings())
-    assert {name: defaults[name] for name in settings} == settings
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path, capsys) -> None:
+    (tmp_path / "out").write_text("")
+    assert run(["demo", "--out", str(tmp_path / "out")]) == 2
+    assert "--out must be a folder, got the file" in capsys.readouterr().err

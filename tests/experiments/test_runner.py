@@ -1,6 +1,10 @@
-"""The runner keeps finished runs, resumes the others, survives kills and failures, and runs on a cluster."""
+"""The runner keeps finished runs, resumes the others, survives kills and failures, and runs on a cluster;
+its workers and bars."""
 
+import io
 import json
+import multiprocessing
+import os
 import signal
 import subprocess
 import sys
@@ -9,11 +13,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
+from rich.console import Console
 from tests.experiments.fake_job import jobs
 
 from saligraft.experiments.experiment import MEASURES, Job, jobs_of, rows_of
 from saligraft.experiments.paper import EXPERIMENTS, regime
-from saligraft.experiments.runner import OnDone, SlurmLauncher, run_job, run_jobs
+from saligraft.experiments.runner import (
+    OnDone,
+    SlurmLauncher,
+    progress_bars,
+    run_job,
+    run_jobs,
+    single_threaded_workers,
+    update_bars,
+    worker_count,
+)
 from saligraft.training.run_folder import RESULT
 
 ROOT = Path(__file__).parents[2]
@@ -125,3 +140,44 @@ def test_slurm_without_submitit_is_one_line(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(ImportError, match=r"saligraft\[slurm\]"):
         SlurmLauncher(folder=tmp_path)([smoke_job(tmp_path)], lambda *_: None)
+
+
+def test_there_is_a_worker_for_each_available_core() -> None:
+    assert 1 <= worker_count() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.slow
+def test_workers_have_one_thread_and_end_with_the_block() -> None:
+    before = set(multiprocessing.active_children())
+    with single_threaded_workers(1) as pool:
+        assert pool.submit(torch.get_num_threads).result() == 1
+        assert pool.submit(os.getpid).result() != os.getpid()
+    assert set(multiprocessing.active_children()) == before
+
+
+@pytest.mark.slow
+def test_an_interruption_ends_a_training_at_once() -> None:
+    before = set(multiprocessing.active_children())
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), single_threaded_workers(1) as pool:  # noqa: PT012
+        assert pool.submit(os.getpid).result()
+        pool.submit(time.sleep, 600)
+        raise KeyboardInterrupt
+    while set(multiprocessing.active_children()) != before:
+        assert time.monotonic() - began < 60
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_bar_counts_the_epochs_written_so_far_on_terminals_only(tmp_path: Path, terminal: bool) -> None:
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
+    with progress_bars(console) as progress:
+        bars = {tmp_path: progress.add_task("seed 0", total=18)}
+        update_bars(progress, bars)
+        assert progress.tasks[0].completed == 0
+        (tmp_path / "metrics.jsonl").write_text("{}\n{}\n{}\n")
+        update_bars(progress, bars)
+        assert progress.tasks[0].completed == 3
+        progress.refresh()
+    assert ("epoch 3/18" in console.file.getvalue()) == terminal
+    assert bool(console.file.getvalue().strip()) == terminal

@@ -1,5 +1,6 @@
 """Reading a page as a browser does, and pairs to draw, for tests."""
 
+from collections.abc import Collection
 from html.parser import HTMLParser
 from typing import Any
 
@@ -52,10 +53,11 @@ class Page(HTMLParser):
         return [attributes for _, attributes in self.tags if name in attributes.get("class", "").split()]
 
 
-def assert_self_contained(html: str) -> Page:
-    """No address leaves the file: every one is `data:` or `#`, and neither style nor script loads anything."""
+def assert_self_contained(html: str, links: Collection[str] = ()) -> Page:
+    """No address leaves the file but the links: all others are `data:` or `#`, and no style or script loads any."""
     page = Page(html)
-    assert all(address.startswith(("data:", "#")) for address in page.addresses)
+    assert all(address.startswith(("data:", "#")) or address in links for address in page.addresses)
+    assert set(links) <= {attributes.get("href") for attributes in page.named("a")}
     assert not {"script", "iframe", "object", "embed"} & {tag for tag, _ in page.tags}
     assert "@import" not in html
     assert "url(" not in html.replace("url(#", "")

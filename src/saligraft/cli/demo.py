@@ -1,44 +1,82 @@
 """`saligraft demo`: plain training, CutMix and Saliency Grafting side by side, with a page."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from saligraft.checks import one_of, whole_number
+
+if TYPE_CHECKING:
+    from saligraft.experiments.experiment import ScaleName
+
+SCALES = ("smoke", "laptop")
+
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the runs and report.html.")] = Path("runs/demo"),
-    seeds: Annotated[int, typer.Option(help="Seeds, as far as the minutes allow.")] = 3,
-    epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 18,
-    minutes: Annotated[float, typer.Option(help="Time limit; no other seed starts that would exceed it.")] = 4.7,
-    per_class: Annotated[int, typer.Option(help="Training images per class, of ten classes.")] = 100,
-    network: Annotated[str, typer.Option(help="A network of `saligraft list networks`.")] = "wrn-10-1",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier demo in OUT.")] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the runs and report.html.")] = Path("runs/demo"),
+    seeds: Annotated[int | None, typer.Option(metavar="N", help="Seeds, from 0.", show_default="2")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", help="Runs at the same time.", show_default="one per core")
+    ] = None,
+    scale: Annotated[str, typer.Option(help="laptop (5 minutes on 2 cores) or smoke (seconds).")] = "laptop",
 ) -> None:
-    """Train plainly, with CutMix and with Saliency Grafting; print a table and write a page with pictures.
+    """Train plainly, with CutMix and with Saliency Grafting; print what differs and write a page with pictures.
 
-    All take the same number of optimiser steps on the built-in shapes. Trainings run side by side, one on each core.
-    A seed that starts is completed for all methods. If time is left, plain training is also given Saliency
-    Grafting's time.
+    A small network on the built-in shapes, over paired seeds; plain training also gets as many passes as Saliency
+    Grafting makes. Beside the error: the error with the most salient cells hidden, how true the labels are, and the
+    cost. Finished runs are kept in OUT: the same command resumes after Ctrl-C, and a new --out starts over.
 
     Examples:
 
-    [bold]saligraft demo[/bold]   up to 3 seeds, within 5 minutes on 2 cores
+    [bold]saligraft demo[/bold]   2 seeds, about 5 minutes on 2 idle cores
 
-    [bold]saligraft demo --minutes 30 --epochs 60 --out runs/long[/bold]   longer training
+    [bold]saligraft demo --seeds 5[/bold]   three more seeds, for narrower intervals
 
-    [bold]saligraft demo --seeds 1 --epochs 5 --overwrite[/bold]   a quick look that replaces the last one
+    [bold]saligraft demo --scale smoke --out runs/smoke[/bold]   only to see that it runs
     """
     import sys
+    from functools import partial
 
     from rich.console import Console
 
-    from saligraft.experiments.demo import DemoSettings, run_demo
-    from saligraft.experiments.demo_page import result_table, write_demo_page
-    from saligraft.reports.tables import terminal_table
+    from saligraft.experiments.demo import DEMO, SECONDS_PER_PASS, demo_jobs, demo_rows, work, write_demo
+    from saligraft.experiments.experiment import passes_of
+    from saligraft.experiments.runner import LocalLauncher, run_jobs, worker_count
+    from saligraft.reports.tables import markdown_table, terminal_table
 
-    settings = DemoSettings(seeds=seeds, epochs=epochs, minutes=minutes, per_class=per_class, network=network)
-    runs = run_demo(out, settings, overwrite=overwrite)
-    path = write_demo_page(out, runs, command=" ".join(["saligraft", *sys.argv[1:]]))
-    Console().print(terminal_table(result_table(runs)))
-    print(f"Page: {path}")
+    one_of("scale", scale, SCALES)
+    for flag, value in (("--seeds", seeds), ("--jobs", jobs)):
+        if value is not None:
+            whole_number(flag, value, least=1)
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out must be a folder, got the file {out}")
+    say = partial(print, flush=True)  # so that a file or pipe receives each line at once
+    chosen = cast("ScaleName", scale)
+    rows, count = demo_rows(chosen), seeds or DEMO.seeds[chosen]
+    every = demo_jobs(rows, count, out)
+    workers = min(jobs or worker_count(), len(every))
+    seconds = SECONDS_PER_PASS * sum(passes_of(job.recipe).forward for job in every if not job.done) / workers
+    if seconds:
+        minutes = max(seconds / 60, 0.1)
+        say(f"Training plainly, with CutMix and with Saliency Grafting, {count} seed{'s' * (count > 1)} each.")
+        say(f"About {minutes:.1f} minutes on {workers} idle cores; after Ctrl-C, the same command resumes.")
+    else:
+        say(f"Finished before: reporting the runs in {out}. Another --out starts over.")
+    try:
+        failures = run_jobs(every, LocalLauncher(processes=jobs, work=work), say)
+    except KeyboardInterrupt:
+        print("saligraft: stopped; the same command resumes", file=sys.stderr)
+        raise
+    if failures:
+        folder, reason = next(iter(failures.items()))
+        raise ValueError(f"{len(failures)} of {len(every)} runs failed; the first is {folder}: {reason}")
+    page, verdict, tables = write_demo(rows, count, out, " ".join(["saligraft", *sys.argv[1:]]))
+    console = Console()
+    for table in tables:
+        if console.is_terminal:
+            console.print(terminal_table(table), "")
+        else:  # a file or pipe has no width to fit
+            print(markdown_table(table))
+    console.print(verdict, style="bold", soft_wrap=not console.is_terminal, highlight=False)
+    print(f"Page: {page}")

@@ -52,7 +52,7 @@ def show(
 
     [bold]saligraft show --images cat.jpg dog.png photos/[/bold]   your own files, classes from folders or names
 
-    [bold]saligraft show --run runs/demo/saliency-grafting/seed-0 --rows 10[/bold]   with a trained network
+    [bold]saligraft show --run runs/mine --rows 10[/bold]   with a trained network
 
     [bold]saligraft show --grid 4 --temperature 0.05[/bold]   coarse cells, few of them salient
 

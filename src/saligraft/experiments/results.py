@@ -143,8 +143,9 @@ def result_table(experiment: Experiment, results: Sequence[RowResult]) -> Result
         passes = f"{result.cost('forward')} + {result.cost('backward')}"
         cells += [str(len(result.records)), result.cost("seconds"), passes, result.cost("map")]
         rows.append(tuple(cells))
+    quoted = "; † quoted by the paper" if with_paper else ""
     notes = [
-        "Mean ± standard error over seeds, in %; † quoted by the paper. Passes: forward + backward passes over the "
+        f"Mean ± standard error over seeds, in %{quoted}. Passes: forward + backward passes over the "
         "training images, in epochs. CPU seconds: of one run's training. Map: cells of the last feature map.",
     ]
     chosen = {result.row.title: result.variant for result in results if len(result.row.variants) > 1}

@@ -341,5 +341,5 @@ def _name_ends(axes: Axes, curves: Sequence[Curve]) -> None:
         above = min(max(heights[place], lowest), above - gap)
         colour = CURVE_COLOURS[place % len(CURVE_COLOURS)]
         name, value = curves[place].name, f"{curves[place].mean[-1]:.1f}"
-        axes.text(box.x1 + 14, above, name, transform=None, color=colour, fontweight=600, parse_math=False)
+        axes.text(box.x1 + 14, above, name, transform=None, color=colour, fontweight="bold", parse_math=False)
         axes.text(box.x1 + 14, above - 15, value, transform=None, color=MUTED)
