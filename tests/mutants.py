@@ -968,8 +968,15 @@ MUTANTS = [
     Mutant(
         "methods-built-twice",
         "training/trainer.py",
-        "self.generator, warmup, methods)",
-        "self.generator, warmup)",
+        "self.generator, methods, warmup_steps",
+        "self.generator, recipe.method.build(normalization), warmup_steps",
+        BUILT_ONCE,
+    ),
+    Mutant(
+        "frozen-network-built-twice",
+        "training/trainer.py",
+        "warmup_steps=warmup, frozen=frozen",
+        "warmup_steps=warmup",
         BUILT_ONCE,
     ),
     Mutant(

@@ -190,8 +190,10 @@ def make_step(
     model: nn.Module,
     data: Split,
     generator: torch.Generator,
+    methods: Sequence[Method | MethodChoice],
+    *,
     warmup_steps: int = 0,
-    methods: Sequence[Method | MethodChoice] | None = None,
+    frozen: nn.Module | None = None,
 ) -> TrainingStep:
     """The step of the recipe's method: on originals and mixed images, or as its authors do on the mixed alone.
 
@@ -199,9 +201,10 @@ def make_step(
         recipe: Says which method, and how it trains.
         model: The network.
         data: What the images were normalised by.
-        generator: Of all draws.
+        generator: CPU generator for all random draws.
+        methods: The recipe's methods.
         warmup_steps: Steps without any mixing.
-        methods: The recipe's, if they are built already.
+        frozen: The network of `method.saliency.network`, if already built.
     """
     normalization = Normalization(data.mean, data.std)
     cross_entropy = functools.partial(mixed_cross_entropy, label_smoothing=recipe.training.label_smoothing)
@@ -213,7 +216,7 @@ def make_step(
     if recipe.method.saliency.name is not None:
         # Maps of a method that has them from the training pass by its authors come with batch statistics in any case.
         mode: Mode | None = "current" if recipe.method.with_originals and recipe.passes == "mixed" else None
-        options["saliency_source"] = recipe.method.saliency.build(model, normalization, mode)
+        options["saliency_source"] = recipe.method.saliency.build(model, normalization, mode, frozen)
     if recipe.weighs_losses:
         options |= {"copies": recipe.training.copies, "loss_weights": recipe.loss_weights}
     if recipe.passes is not None:
@@ -222,26 +225,33 @@ def make_step(
         options["memory"] = SaliencyMemory(samples=len(data))
     if recipe.training.compile:
         model = compile_passes(model, options.get("saliency_source"))
-    methods = recipe.method.build(normalization) if methods is None else methods
     return training_step(model, methods, **options)
 
 
-def check_method(recipe: Recipe, network: nn.Module, data: Split, methods: Sequence[Method | MethodChoice]) -> None:
+def check_method(
+    recipe: Recipe,
+    network: nn.Module,
+    data: Split,
+    methods: Sequence[Method | MethodChoice],
+    frozen: nn.Module | None = None,
+) -> None:
     """Mix a batch of noise of the data's size by every method: what does not fit fails here.
 
     Nothing of the network or of the caller's random state changes.
 
     Args:
-        recipe: Says which methods.
+        recipe: Recipe whose saliency source is checked.
         network: The network.
-        data: Whose image size and statistics hold.
-        methods: Built by the recipe.
+        data: Training data, for its image size and statistics.
+        methods: The recipe's methods.
+        frozen: The network of `method.saliency.network`, if already built.
     """
     images = torch.rand((2, *data.image_shape), generator=torch.Generator().manual_seed(0))
     labels = torch.zeros(2, dtype=torch.int64)
     saliency = torch.ones(2, 4, 4)
     if recipe.method.saliency.name is not None:  # a source may not suit the network, as CAM not every head
-        recipe.method.saliency.build(network, Normalization(data.mean, data.std))(images, labels)
+        normalization = Normalization(data.mean, data.std)
+        recipe.method.saliency.build(network, normalization, frozen=frozen)(images, labels)
     singles = [single for method in methods for single in method.singles()]
     with torch.random.fork_rng():
         for method in (single.without_noise() for single in singles):

@@ -155,8 +155,10 @@ class Trainer:
             network = setup.make_network(recipe, self.train_data)
             if recipe.network.weights is not None:
                 load_weights_file(network, recipe.network.weights)
-            methods = recipe.method.build(Normalization(self.train_data.mean, self.train_data.std))
-            setup.check_method(recipe, network, self.train_data, methods)
+            normalization = Normalization(self.train_data.mean, self.train_data.std)
+            methods = recipe.method.build(normalization)
+            frozen = recipe.method.saliency.frozen_network(network, normalization)
+            setup.check_method(recipe, network, self.train_data, methods, frozen)
             optimizer = build_optimizer(network, recipe.optimizer)
         with warnings.catch_warnings():
             # torch >= 2.15 renames the option that `make_accelerator` sets; Accelerate knows the old name alone
@@ -170,7 +172,9 @@ class Trainer:
         self.test_loader = setup.make_loader(recipe, self.test_data, accelerator, train=False)
         self.generator = torch.Generator()
         warmup = self.timeline.first_batch(recipe.training.warmup_epochs)
-        self.step = setup.make_step(recipe, self.model, self.train_data, self.generator, warmup, methods)
+        self.step = setup.make_step(
+            recipe, self.model, self.train_data, self.generator, methods, warmup_steps=warmup, frozen=frozen
+        )
         self.learner = Learner(self.network, self.average, self.optimizer, accelerator, self.step)
         self.drops_blocks = any(isinstance(module, DropBlock) for module in self.network.modules())
         self.position = Position()
