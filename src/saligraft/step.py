@@ -12,11 +12,10 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from saligraft import checks
 from saligraft.batch import MixedBatch
-from saligraft.hooks import exclusive_use, unwrapped, wrappers_of
+from saligraft.hooks import exclusive_use, find_ddp, unwrapped
 from saligraft.losses import mixed_cross_entropy
 from saligraft.methods.base import BatchMixer, check_batch, saliency_sources
 from saligraft.methods.kinds import ImageTransform
@@ -383,7 +382,7 @@ def _of_all_processes(
     model: nn.Module, saliency: Tensor, share: Tensor, partner: Tensor, views: Views
 ) -> tuple[Tensor, Tensor, Tensor, Views]:
     """What `SaliencyMemory.refresh` takes, joined over all processes in their order; all batches have one size."""
-    ddp = next((part for part in wrappers_of(model) if isinstance(part, DistributedDataParallel)), None)
+    ddp = find_ddp(model)
     size = 1 if ddp is None else distributed.get_world_size(ddp.process_group)
     if ddp is None or size == 1:
         return saliency, share, partner, views
@@ -401,8 +400,8 @@ def _of_all_processes(
 
 def _check_two_passes(model: nn.Module) -> None:
     """Before torch 2.13 DDP's copy of the buffers at each pass made the backward of the pass before it fail."""
-    old = torch.__version__ < "2.13"  # fails on 2.4, works on 2.13
-    if old and isinstance(model, nn.parallel.DistributedDataParallel) and model.broadcast_buffers:
+    old, ddp = torch.__version__ < "2.13", find_ddp(model)  # fails on 2.4, works on 2.13
+    if old and ddp is not None and ddp.broadcast_buffers:
         raise ValueError(
             "model must be wrapped by DistributedDataParallel(..., broadcast_buffers=False) on torch older than 2.13, "
             f"since a step makes two passes; got broadcast_buffers=True on torch {torch.__version__}"

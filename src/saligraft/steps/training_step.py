@@ -8,6 +8,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from saligraft.batch import MixedBatch
+from saligraft.hooks import find_ddp
 from saligraft.methods.base import BatchMixer, saliency_sources
 from saligraft.methods.choice import MethodChoice
 from saligraft.methods.compose import Compose
@@ -137,9 +138,9 @@ class ChoiceStep(TrainingStep):
 
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
         place = self.method.draw(generator=self.generator)
-        wrapper = self.model._modules.get("_orig_mod", self.model)  # of a compiled model
-        if isinstance(wrapper, DistributedDataParallel):
-            place = _of_first_process(place, wrapper, images.device)
+        ddp = find_ddp(self.model)
+        if ddp is not None:
+            place = _of_first_process(place, ddp, images.device)
         return self._plain(images, labels) if place is None else self.steps[place](images, labels)
 
 
@@ -226,8 +227,8 @@ def _accepted_options(member: Sequence[Method | MethodChoice], options: dict[str
     return {name: value for name, value in options.items() if name in names}
 
 
-def _of_first_process(place: int | None, model: DistributedDataParallel, device: torch.device) -> int | None:
+def _of_first_process(place: int | None, ddp: DistributedDataParallel, device: torch.device) -> int | None:
     """Return the first process's draw, encoded as -1 for None."""
     shared = torch.tensor(-1 if place is None else place, device=device)
-    distributed.broadcast(shared, distributed.get_global_rank(model.process_group, 0), group=model.process_group)
+    distributed.broadcast(shared, distributed.get_global_rank(ddp.process_group, 0), group=ddp.process_group)
     return int(shared) if int(shared) >= 0 else None
