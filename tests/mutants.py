@@ -74,12 +74,12 @@ MUTANTS = [
         "weight = kept / (",
         ORACLE,
     ),
-    Mutant("warm-up-missing", "step.py", "if self.steps_taken <= self.warmup_steps", "if self.steps_taken < 0", ORACLE),
+    Mutant("warm-up-missing", "step.py", "self.steps_taken <= self.warmup_steps", "self.steps_taken < 0", ORACLE),
     Mutant(
         "warm-up-one-step-short",
         "step.py",
-        "if self.steps_taken <= self.warmup_steps",
-        "if self.steps_taken < self.warmup_steps",
+        "self.steps_taken <= self.warmup_steps",
+        "self.steps_taken < self.warmup_steps",
         ORACLE,
     ),
     Mutant(
@@ -232,7 +232,7 @@ MUTANTS = [
     ),
     # Passes.
     Mutant("mixed-maps-in-eval-mode", "step.py", 'self.source.mode = "current"', 'self.source.mode = "eval"', PASSES),
-    Mutant("memory-of-one-process", "step.py", "if ddp is None or size == 1", "if ddp is None or size", PASSES),
+    Mutant("memory-of-one-process", "remembering.py", "if ddp is None or size == 1", "if ddp is None or size", PASSES),
     Mutant("memory-blends-a-quarter", "saliency/memory.py", "BLEND = 0.5", "BLEND = 0.25", PASSES),
     Mutant(
         "memory-refreshes-destinations-first",
