@@ -186,6 +186,7 @@ def test_batches_are_counted_over_stages_of_different_length() -> None:
     stages = [Stage(first_epoch=first, loader=x, batches=len(x)) for first, x in zip((0, 3), loaders, strict=True)]
     timeline = Timeline(stages, epochs=5)
     assert [timeline.first_batch(epoch) for epoch in range(6)] == [0, 2, 4, 6, 10, 14]
+    assert timeline.total_batches == 14
     assert timeline.stage(2).loader is loaders[0]
     assert timeline.stage(3).loader is loaders[1]
 

@@ -163,7 +163,10 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
         return draws.to_device(partner, images.device)
 
     def draw_ratio(self, images: Tensor, alpha: float, generator: torch.Generator | None) -> Tensor:
-        """λ ~ Beta(alpha, alpha), (B,) on the host: one per sample, or one for all."""
+        """Draw a ratio ~ Beta(alpha, alpha), (B,) on the host: one per sample, or one for all.
+
+        It is λ in the baselines, and the probability p_B of a cell in Saliency Grafting.
+        """
         return draws.beta(alpha, self._count(images), generator=generator).expand(len(images))
 
 

@@ -136,7 +136,7 @@ def measure_segments(trainer: Trainer, steps: int, seconds: float) -> tuple[Segm
 
 
 def _measure_segment(trainer: Trainer, start: int, end: int, steps: int, seconds: float) -> Segment:
-    stage, group = trainer.timeline.stage(start), trainer.recipe.training.accumulate
+    stage, accumulate = trainer.timeline.stage(start), trainer.recipe.training.accumulate
     first, device = trainer.timeline.first_batch(start), trainer.accelerator.device
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -152,20 +152,20 @@ def _measure_segment(trainer: Trainer, start: int, end: int, steps: int, seconds
             len(step_times) < 2 or mean_seconds_since(start_time, trainer.accelerator) < seconds
         ):
             step_start = time.perf_counter()
-            trainer.optimizer_step(batches, first + len(step_times) * group)
+            trainer.optimizer_step(batches, first + len(step_times) * accumulate)
             _synchronize(device)
-            step_times.append(time.perf_counter() - step_start - sum(waits[-group:]))
+            step_times.append(time.perf_counter() - step_start - sum(waits[-accumulate:]))
         height, width = next(batches).images.shape[2:]
     skipped = min(warm_up, len(step_times) - 1)
     # Workers deliver several batches at once and then none: the mean of the wait counts, not its median.
-    wait = group * statistics.fmean(waits[skipped * group : len(step_times) * group])
+    wait = accumulate * statistics.fmean(waits[skipped * accumulate : len(step_times) * accumulate])
     return Segment(
         first_epoch=start,
         epochs=end - start,
         mixes=start >= trainer.recipe.training.warmup_epochs,
         size=(height, width),
-        batch_size=stage.loader.batch_size * group * trainer.accelerator.num_processes,
-        steps=stage.batches // group,
+        batch_size=stage.loader.batch_size * accumulate * trainer.accelerator.num_processes,
+        steps=stage.batches // accumulate,
         step_seconds=statistics.median(step_times[skipped:]) + wait,
         wait_seconds=wait,
         peak_memory=_peak_memory(device),

@@ -83,8 +83,13 @@ class Timeline:
         """Return the stage of an epoch, counted from 0."""
         return [stage for stage in self.stages if stage.first_epoch <= epoch][-1]
 
+    @property
+    def total_batches(self) -> int:
+        """The number of batches of the entire run."""
+        return self._first_batches[-1]
+
     def first_batch(self, epoch: int) -> int:
-        """Return the number of batches in all epochs before this one; past the end, of the entire run."""
+        """Return the number of batches in all epochs before this one; past the end, `total_batches`."""
         return self._first_batches[min(epoch, self.epochs)]
 
     def close_stages_before(self, epoch: int) -> None:

@@ -24,31 +24,31 @@ class RunStopped(KeyboardInterrupt):
     """A signal stopped the run, which has saved a checkpoint to resume from.
 
     Args:
-        number: Of the signal.
+        signal_number: Number of the signal.
         folder: The run folder; None for a run that writes none.
     """
 
-    def __init__(self, number: int, folder: Path | None) -> None:
-        self.number, self.folder = number, folder
-        super().__init__(f"stopped by {signal.Signals(number).name}")
+    def __init__(self, signal_number: int, folder: Path | None) -> None:
+        self.signal_number, self.folder = signal_number, folder
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
 
     @property
     def exit_code(self) -> int:
         """Exit code by the shells' convention: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
-        return 128 + self.number
+        return 128 + self.signal_number
 
 
 class StopRequest:
     """Signal handler that remembers the request to stop."""
 
     def __init__(self) -> None:
-        self.number = 0  # of the signal; 0: none
+        self.signal_number = 0  # 0: none
 
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.number == signal.SIGINT == number:
+    def __call__(self, signal_number: int, frame: FrameType | None) -> None:
+        if self.signal_number == signal.SIGINT == signal_number:
             raise KeyboardInterrupt  # the second Ctrl-C does not wait
         del frame
-        self.number = number
+        self.signal_number = signal_number
 
     def agreed(self, accelerator: Accelerator, *, now: bool) -> int:
         """Return the signal that any process received, the same in all processes; 0 for none.
@@ -58,11 +58,11 @@ class StopRequest:
             now: Several processes exchange their signals only if all of them pass True.
         """
         if accelerator.num_processes == 1:
-            return self.number
+            return self.signal_number
         if not now:
             return 0
-        numbers = accelerator.gather(torch.tensor([self.number], device=accelerator.device))
-        return int(numbers.max())
+        signal_numbers = accelerator.gather(torch.tensor([self.signal_number], device=accelerator.device))
+        return int(signal_numbers.max())
 
 
 @contextlib.contextmanager

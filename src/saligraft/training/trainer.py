@@ -195,7 +195,7 @@ class Trainer:
         recipe, timeline, position = self.recipe, self.timeline, self.position
         done = (position.epoch, timeline.first_batch(position.epoch) + position.batch)
         title = recipe.title or f"{recipe.method.name} on {recipe.data.name} with {recipe.network.name}"
-        self.reporter.start(title, timeline.epochs, timeline.first_batch(timeline.epochs), done)
+        self.reporter.start(title, timeline.epochs, timeline.total_batches, done)
         try:
             while self.position.epoch < timeline.epochs:
                 self.run_epoch()
@@ -243,7 +243,7 @@ class Trainer:
             Its mean loss over all processes, and the last learning rate.
         """
         position, training = self.position, self.recipe.training
-        epoch, group = position.epoch, training.accumulate
+        epoch, accumulate = position.epoch, training.accumulate
         stage, first = self.timeline.stage(epoch), self.timeline.first_batch(epoch)
         self.network.train()
         stage.loader.set_epoch(epoch)
@@ -252,9 +252,9 @@ class Trainer:
         while position.batch < stage.batches:
             self.set_learning_rate(epoch + position.batch / stage.batches)
             position.losses += self.optimizer_step(batches, first + position.batch)
-            position.batch += group
+            position.batch += accumulate
             clock = position.add_time(clock)
-            steps, at_end = (first + position.batch) // group, position.batch == stage.batches
+            steps, at_end = (first + position.batch) // accumulate, position.batch == stage.batches
             if steps % READ_LOSSES_EVERY == 0:
                 self._check_losses()
             if training.checkpoint_steps and steps % training.checkpoint_steps == 0 and not at_end:
@@ -263,7 +263,7 @@ class Trainer:
         loss = mean_loss(position.losses, self.accelerator, epoch, skip=training.on_nonfinite == "skip")
         self._check_losses()
         position.add_time(clock)
-        return loss, self.set_learning_rate(epoch + (stage.batches - group) / stage.batches)
+        return loss, self.set_learning_rate(epoch + (stage.batches - accumulate) / stage.batches)
 
     def optimizer_step(self, batches: Iterator[Batch], number: int) -> list[Tensor]:
         """Update the weights once, with the gradient of one or more batches.
@@ -303,7 +303,7 @@ class Trainer:
         """Add one batch's share of the gradient; returns its loss, unread: reading would wait for the device."""
         self.seed_batch(number)
         if self.drops_blocks:
-            set_drop_block_progress(self.network, number / self.timeline.first_batch(self.timeline.epochs))
+            set_drop_block_progress(self.network, number / self.timeline.total_batches)
         images = setup.in_memory_format(self.recipe, batch.images)
         out = self.step(images, batch.labels, index=batch.index, geometry=batch.geometry)
         self.accelerator.backward(out.loss / self.recipe.training.accumulate)
@@ -422,7 +422,7 @@ class Trainer:
             check_losses(position.losses, self.accelerator, position.epoch, self.timeline.stage(position.epoch).batches)
 
     def _stop_if_requested(self, *, now: bool) -> None:
-        number = self.stop.agreed(self.accelerator, now=now)
-        if number:
+        signal_number = self.stop.agreed(self.accelerator, now=now)
+        if signal_number:
             self.save_checkpoint()
-            raise RunStopped(number, self.path)
+            raise RunStopped(signal_number, self.path)
