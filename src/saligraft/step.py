@@ -57,7 +57,7 @@ class TrainingStep(ABC):
         model: The network.
         criterion: (logits, MixedBatch) -> scalar; by default `mixed_cross_entropy`.
         warmup_steps: Steps without any mixing.
-        generator: Of all draws, on the CPU; None for torch's global one.
+        generator: CPU generator for all random draws; None uses torch's global generator.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class TrainingStep(ABC):
         """Resume from a state.
 
         Args:
-            state: As of `state_dict`.
+            state: State returned by `state_dict`.
         """
         self.steps_taken = int(state["steps_taken"])
         if self.generator is not None and state["generator"] is not None:
@@ -167,12 +167,12 @@ class GraftingStep(TrainingStep):
     Args:
         model: The network.
         method: A batch mixer.
-        layer: Whose features give the saliency: a module or its name; found automatically if None.
-        saliency_source: Another source than the one the method's authors use: its name ("cam", "fine-grained", ...),
-            a `SaliencySource` or a function of the images.
+        layer: Layer whose features give the saliency, as a module or its name; found automatically if None.
+        saliency_source: Overrides the method's default source: a name ("cam", "fine-grained", ...), a `SaliencySource`
+            or a function of the images.
         criterion: (logits, MixedBatch) -> scalar; by default `mixed_cross_entropy`.
         copies: Grafted batches per step (k of §5.2), each one pass more, with partner, p_B and grid redrawn.
-        loss_weights: Of the originals, if they are trained on, and of each copy; by default all equal, as if all were
+        loss_weights: Loss weights of the originals (if trained on) and of each copy; equal by default, as if all were
             in one batch.
         passes: "both" is the paper: originals and grafts, 2 forward and 2 backward passes. "mixed" trains on grafts
             alone; a forward pass without gradients or side effects, with batch statistics, gives the maps: 2
@@ -182,7 +182,7 @@ class GraftingStep(TrainingStep):
         memory: The table of "remembered"; by default one that grows with the largest index, for which each step reads
             the index on the host.
         warmup_steps: Steps without any mixing.
-        generator: Of all draws, on the CPU; None for torch's global one.
+        generator: CPU generator for all random draws; None uses torch's global generator.
 
     Example:
         >>> import torch, saligraft as sg
@@ -286,11 +286,11 @@ class MixingStep(TrainingStep):
     Args:
         model: The network.
         method: A batch mixer; None for plain training.
-        layer: Whose features give the saliency: a module or its name; found automatically if None.
-        saliency_source: Another source than the one the method's authors use, as in `GraftingStep`.
+        layer: Layer whose features give the saliency, as a module or its name; found automatically if None.
+        saliency_source: Overrides the method's default source, as in `GraftingStep`.
         criterion: (logits, MixedBatch) -> scalar; by default `mixed_cross_entropy`.
         warmup_steps: Steps without any mixing.
-        generator: Of all draws, on the CPU; None for torch's global one.
+        generator: CPU generator for all random draws; None uses torch's global generator.
 
     Example:
         >>> import torch, saligraft as sg

@@ -21,8 +21,8 @@ class Normalization(NamedTuple):
     """How the loader normalises images, for pixels in [0, 1].
 
     Args:
-        mean: Of each channel.
-        std: Of each channel.
+        mean: Mean of each channel.
+        std: Standard deviation of each channel.
     """
 
     mean: tuple[float, ...]

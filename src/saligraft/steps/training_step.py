@@ -101,7 +101,7 @@ class ChoiceStep(TrainingStep):
         method: The choice.
         transforms: Image transforms applied before the drawn method.
         warmup_steps: Steps without any mixing.
-        **options: Those of the methods' steps, passed to each step that has them. A `saliency_source` applies to the
+        **options: Options of the methods' steps, passed to each step that has them. A `saliency_source` applies to the
             methods that need maps (if none does, to those that can use them); by default each uses its authors'.
 
     Example:
@@ -154,8 +154,8 @@ def training_step(model: nn.Module, methods: Methods, **options: Any) -> Trainin
     Args:
         model: The network.
         methods: A method, image transforms followed by a method, a `MethodChoice`, or None for plain training.
-        **options: Those of the step's class. With `passes` any batch mixer is trained by `GraftingStep`, so that "both"
-            trains on originals and mixed images also where its authors train on mixed images only.
+        **options: Options of the step's class. With `passes` any batch mixer is trained by `GraftingStep`, so that
+            "both" trains on originals and mixed images also where its authors train on mixed images only.
 
     Returns:
         A step to call with images and labels.
@@ -179,7 +179,7 @@ def resolve_step(methods: Methods) -> tuple[type[TrainingStep], dict[str, Any]]:
     """Return the step class for the methods and the arguments they determine; raise an error if there is none.
 
     Args:
-        methods: As in `training_step`.
+        methods: Methods, as in `training_step`.
     """
     parts = [] if methods is None else list(methods) if isinstance(methods, Sequence) else [methods]
     if not parts:

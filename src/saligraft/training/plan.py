@@ -35,14 +35,14 @@ class Segment:
     """Consecutive epochs of equal cost: of one phase, all before or all after the warm-up without mixing.
 
     Args:
-        first_epoch: Counted from 0.
-        epochs: How many.
+        first_epoch: First epoch, counted from 0.
+        epochs: Number of epochs.
         mixes: False in the warm-up.
         size: Height and width of the images.
         batch_size: Images of one optimiser step, over all processes.
         steps: Optimiser steps of an epoch.
-        step_seconds: Of a step, including the wait for data.
-        wait_seconds: Of these, for data.
+        step_seconds: Seconds of a step, including the wait for data.
+        wait_seconds: Seconds of these spent waiting for data.
         peak_memory: Bytes of this process so far, on its device; None if unknown.
     """
 
@@ -72,12 +72,12 @@ class Plan:
     """Estimated course of a run; its time does not include checkpoints and the report.
 
     Args:
-        segments: In order.
-        epochs: Of the run; a test follows each.
-        test_images: Of one test.
+        segments: Segments in order.
+        epochs: Epochs of the run; a test follows each.
+        test_images: Images of one test.
         test_images_per_second: Over all processes.
         checkpoint_bytes: Size of one checkpoint.
-        kept_checkpoints: How many stay on disk.
+        kept_checkpoints: Number of checkpoints kept on disk.
         machine: `machine_facts` of where it was measured.
     """
 
@@ -226,7 +226,7 @@ def print_plan(estimate: Plan, console: Console | None = None) -> None:
     """Print a table with a row per segment, and the totals.
 
     Args:
-        estimate: From `plan`.
+        estimate: Result of `plan`.
         console: Standard output by default.
     """
     console = console or Console()

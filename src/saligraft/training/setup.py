@@ -56,9 +56,9 @@ class Stage:
     """Epochs that share one loader; with progressive resizing there are several.
 
     Args:
-        first_epoch: Counted from 0.
+        first_epoch: First epoch of the stage, counted from 0.
         loader: Training batches.
-        batches: Of an epoch: a multiple of the batches of one optimiser step.
+        batches: Batches of an epoch, a multiple of the batches of one optimiser step.
     """
 
     first_epoch: int
@@ -70,8 +70,8 @@ class Timeline:
     """The training batches of a run, numbered from 0 over all epochs.
 
     Args:
-        stages: In order, the first from epoch 0.
-        epochs: Of the run.
+        stages: Stages in order, the first from epoch 0.
+        epochs: Epochs of the run.
     """
 
     def __init__(self, stages: Sequence[Stage], epochs: int) -> None:
@@ -106,7 +106,7 @@ def make_timeline(recipe: Recipe, data: Split, accelerator: Accelerator) -> Time
     Args:
         recipe: Batch sizes, phases, and batches per step.
         data: Training images.
-        accelerator: Knows device and processes.
+        accelerator: The run's accelerator: device and processes.
     """
     training = recipe.training
     splits = [(0, data, training.batch_size)]
@@ -136,7 +136,7 @@ def make_loader(
     Args:
         recipe: Seed, augmentation and workers.
         data: Images to load.
-        accelerator: Knows device and processes.
+        accelerator: The run's accelerator: device and processes.
         train: Whether to shuffle, crop and flip.
         step_size: Images of one optimiser step, over all processes and accumulated batches; by default the recipe's.
     """
@@ -177,7 +177,7 @@ def compile_passes(model: nn.Module, source: SaliencySource | None, backend: str
         model: The network, bare or in DDP. It stays uncompiled itself, for tests and for saving under its own names.
         source: If it is the feature map, its training pass is compiled too; other sources run the network through
             hooks that compiled code drops, so they stay uncompiled.
-        backend: Of torch.compile.
+        backend: Backend of torch.compile.
 
     Returns:
         The model that the step is to call.
@@ -203,9 +203,9 @@ def make_step(
     """The step of the recipe's method: on originals and mixed images, or as its authors do on the mixed alone.
 
     Args:
-        recipe: Says which method, and how it trains.
+        recipe: Recipe with the method and how it trains.
         model: The network.
-        data: What the images were normalised by.
+        data: Training data, for its statistics and size.
         generator: CPU generator for all random draws.
         methods: The recipe's methods.
         warmup_steps: Steps without any mixing.

@@ -54,7 +54,7 @@ class StopRequest:
         """Return the signal that any process received, the same in all processes; 0 for none.
 
         Args:
-            accelerator: Knows the processes.
+            accelerator: The run's accelerator.
             now: Several processes exchange their signals only if all of them pass True.
         """
         if accelerator.num_processes == 1:
@@ -88,7 +88,7 @@ class DivergenceError(ValueError):
     """A loss or a weight is no longer a finite number.
 
     Args:
-        epoch: In which it happened, counted from 0.
+        epoch: Epoch in which it happened, counted from 0.
         details: What is not finite.
     """
 
@@ -100,9 +100,9 @@ def mean_loss(losses: Sequence[Tensor], accelerator: Accelerator, epoch: int, *,
     """Average over the batches of all processes.
 
     Args:
-        losses: Of the epoch's batches in this process.
-        accelerator: Knows the processes.
-        epoch: Counted from 0.
+        losses: Losses of the epoch's batches in this process.
+        accelerator: The run's accelerator.
+        epoch: Epoch, counted from 0.
         skip: Leave out losses that are not finite.
     """
     values = torch.stack(list(losses)).cpu().double()
@@ -118,10 +118,10 @@ def check_losses(losses: Sequence[Tensor], accelerator: Accelerator, epoch: int,
     """Raise in all processes for the first batch whose loss is not finite in one of them.
 
     Args:
-        losses: Of the epoch's batches so far, as many in every process.
-        accelerator: Knows the processes.
-        epoch: Counted from 0.
-        batches: Of the entire epoch.
+        losses: Losses of the epoch's batches so far, equally many in every process.
+        accelerator: The run's accelerator.
+        epoch: Epoch, counted from 0.
+        batches: Batches of the entire epoch.
     """
     if not losses:
         return
@@ -142,9 +142,9 @@ def check_weights(network: nn.Module, accelerator: Accelerator, epoch: int) -> N
     """Raise in all processes if a weight or running statistic of one is not finite.
 
     Args:
-        network: As it is in this process.
-        accelerator: Knows the processes.
-        epoch: Counted from 0.
+        network: This process's network.
+        accelerator: The run's accelerator.
+        epoch: Epoch, counted from 0.
     """
     values = [value for value in network.state_dict().values() if value.is_floating_point()]
     own = float(sum(value.abs().sum(dtype=torch.float64) for value in values))  # holds any sum of finite float32

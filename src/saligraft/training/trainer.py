@@ -72,7 +72,7 @@ def train(
         overwrite: Delete the run in the folder first.
         resume: Continue the run in the folder, which then ends with the same files, bit for bit, as if it had never
             been stopped; start one if there is none.
-        reporter: Shows the progress; a bar or plain lines by default, `SilentReporter()` for none.
+        reporter: Progress display; a bar or plain lines by default, `SilentReporter()` for none.
 
     Returns:
         The numbers of all epochs, the summary, and the network.
@@ -125,8 +125,8 @@ class Trainer:
         accelerator: Device, precision and processes, from `make_accelerator`.
         path: The run folder, known to all processes; None writes nothing.
         folder: The open run folder, in the main process alone.
-        reporter: Shows the progress.
-        stop: Remembers a signal to stop.
+        reporter: Progress display; silent by default.
+        stop: Handler that records a signal to stop.
 
     Example:
         >>> from saligraft.training import Trainer, make_recipe
@@ -269,8 +269,8 @@ class Trainer:
         """Update the weights once, with the gradient of one or more batches.
 
         Args:
-            batches: As many are taken as the recipe accumulates.
-            number: Of the first of them in the run, counted from 0.
+            batches: Training batches; `training.accumulate` batches are consumed.
+            number: Number of the first of them in the run, counted from 0.
 
         Returns:
             The loss of each batch; NaN if the step was skipped.
@@ -313,7 +313,7 @@ class Trainer:
         """Seed a batch's mixing draws, and torch's global stream for layers such as dropout.
 
         Args:
-            number: Of the batch in the run, counted from 0.
+            number: Number of the batch in the run, counted from 0.
         """
         place = (self.recipe.seed, number, self.accelerator.process_index)
         self.generator.manual_seed(key(*place, setup.MIXING))
@@ -346,7 +346,7 @@ class Trainer:
         return scores
 
     def save_checkpoint(self) -> None:
-        """Save a checkpoint, unless the newest is of this position; diverged numbers raise and leave the last one."""
+        """Save a checkpoint, unless one exists for this position; raises on divergence and keeps the previous one."""
         position = self.position
         here = (position.epoch, position.batch)
         if self.path is None or here == self.saved:
