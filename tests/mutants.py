@@ -74,12 +74,12 @@ MUTANTS = [
         "weight = kept / (",
         ORACLE,
     ),
-    Mutant("warm-up-missing", "step.py", "if self.steps_taken <= self.warmup_steps", "if self.steps_taken < 0", ORACLE),
+    Mutant("warm-up-missing", "step.py", "self.steps_taken <= self.warmup_steps", "self.steps_taken < 0", ORACLE),
     Mutant(
         "warm-up-one-step-short",
         "step.py",
-        "if self.steps_taken <= self.warmup_steps",
-        "if self.steps_taken < self.warmup_steps",
+        "self.steps_taken <= self.warmup_steps",
+        "self.steps_taken < self.warmup_steps",
         ORACLE,
     ),
     Mutant(
@@ -302,7 +302,7 @@ MUTANTS = [
     ),
     # Passes.
     Mutant("mixed-maps-in-eval-mode", "step.py", 'self.source.mode = "current"', 'self.source.mode = "eval"', PASSES),
-    Mutant("memory-of-one-process", "step.py", "if ddp is None or size == 1", "if ddp is None or size", PASSES),
+    Mutant("memory-of-one-process", "remembering.py", "if ddp is None or size == 1", "if ddp is None or size", PASSES),
     Mutant("memory-blends-a-quarter", "saliency/memory.py", "BLEND = 0.5", "BLEND = 0.25", PASSES),
     Mutant(
         "memory-refreshes-destinations-first",
@@ -1038,8 +1038,15 @@ MUTANTS = [
     Mutant(
         "methods-built-twice",
         "training/trainer.py",
-        "self.generator, warmup, methods)",
-        "self.generator, warmup)",
+        "self.generator, methods, warmup_steps",
+        "self.generator, recipe.method.build(normalization), warmup_steps",
+        BUILT_ONCE,
+    ),
+    Mutant(
+        "frozen-network-built-twice",
+        "training/trainer.py",
+        "warmup_steps=warmup, frozen=frozen",
+        "warmup_steps=warmup",
         BUILT_ONCE,
     ),
     Mutant(

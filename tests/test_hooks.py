@@ -6,10 +6,12 @@ import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -17,6 +19,7 @@ import saligraft as sg
 from saligraft.hooks import (
     changed_output,
     exclusive_use,
+    find_ddp,
     is_linear,
     layer_name,
     refuse_compiled,
@@ -59,6 +62,19 @@ def test_unwraps_at_any_nesting() -> None:
     assert unwrapped(network) is network
     model = torch.compile(nn.DataParallel(torch.compile(nn.DataParallel(network))))
     assert unwrapped(model) is network
+
+
+def test_finds_ddp_at_any_nesting(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    try:
+        ddp = nn.parallel.DistributedDataParallel(Net())
+        around = nn.parallel.DistributedDataParallel(torch.compile(Net()))
+        for model, expected in ((ddp, ddp), (torch.compile(ddp), ddp), (torch.compile(around), around)):
+            assert find_ddp(model) is expected
+    finally:
+        dist.destroy_process_group()
+    for model in (Net(), torch.compile(Net()), nn.DataParallel(Net())):
+        assert find_ddp(model) is None
 
 
 def test_layers_by_name_and_module() -> None:

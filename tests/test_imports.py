@@ -18,7 +18,7 @@ LAYERS: list[set[str]] = [
     {"batch", "draws", "grafting", "labels", "losses", "maps", "checks", "hooks", "io"},
     {"saliency", "masks", "regularizers"},
     {"methods"},
-    {"step", "steps"},
+    {"remembering", "step", "steps"},
     {"networks", "data"},
     {"config"},
     {"training"},

@@ -75,6 +75,21 @@ def test_passes_are_one_for_the_originals_and_one_per_copy(copies: int) -> None:
     assert len({tuple(one.flatten().tolist()) for one in grafted}) == copies  # each redrawn
 
 
+def test_originals_and_each_of_k_copies_count_equally_in_the_loss() -> None:
+    """The mean of k + 1 losses, each computed by hand from the public pieces."""
+    model, copies = Counting().eval(), 3  # without batch statistics the losses do not depend on the order of passes
+    images, labels = batch()
+    method, stream = sg.SaliencyGrafting(threshold=0.5), seeded()
+    step = sg.GraftingStep(model, method, layer="features", copies=copies, generator=seeded())
+    saliency = sg.feature_saliency(model.features(images))
+    losses = [nn.functional.cross_entropy(model(images), labels)]
+    for _ in range(copies):
+        mixed = method(images, labels, saliency, generator=stream)
+        losses.append(nn.functional.cross_entropy(model(mixed.images), mixed.targets(K)))
+    assert len({round(loss.item(), 4) for loss in losses}) == copies + 1  # other weights would give another mean
+    torch.testing.assert_close(step(images, labels).loss, sum(losses) / (copies + 1))
+
+
 def test_loss_weights() -> None:
     model = Counting().eval()  # without batch statistics the losses do not depend on the order of passes
     images, labels = batch()

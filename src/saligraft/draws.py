@@ -26,9 +26,9 @@ def partners(
 
     Args:
         batch: B.
-        probability: Of a sample being mixed at all; the others are paired with themselves.
+        probability: Probability that a sample is mixed at all; the others are paired with themselves.
         per: Whether a coin is flipped for each "sample" or once per "batch".
-        generator: On the CPU; None for torch's global one.
+        generator: CPU generator for all random draws; None uses torch's global generator.
     """
     partner = torch.randperm(batch, generator=generator)
     if probability >= 1.0:
@@ -43,10 +43,10 @@ def choices(
     """Draw among several methods.
 
     Args:
-        probabilities: Of each method; their sum is 1.
+        probabilities: Probability of each method; their sum is 1.
         count: Number of draws.
-        probability: Of choosing any method at all.
-        generator: On the CPU; None for torch's global one.
+        probability: Probability of choosing any method at all.
+        generator: CPU generator for all random draws; None uses torch's global generator.
 
     Returns:
         (count,) indices into `probabilities`, or ``len(probabilities)`` for no method.
@@ -62,7 +62,7 @@ def beta(alpha: float, count: int, *, generator: torch.Generator | None = None) 
     Args:
         alpha: Both parameters of the distribution.
         count: Number of draws.
-        generator: On the CPU; None for torch's global one.
+        generator: CPU generator for all random draws; None uses torch's global generator.
     """
     stream = _stream(generator)
     if alpha < _SMALL_ALPHA:
@@ -77,7 +77,7 @@ def dirichlet(alpha: float, width: int, count: int, *, generator: torch.Generato
         alpha: All parameters of the distribution.
         width: Entries of a row.
         count: Number of rows.
-        generator: On the CPU; None for torch's global one.
+        generator: CPU generator for all random draws; None uses torch's global generator.
     """
     stream = _stream(generator)
     if alpha < _SMALL_ALPHA:
@@ -105,7 +105,7 @@ def grid(grids: Sequence[int], *, generator: torch.Generator | None = None) -> i
 
     Args:
         grids: Cells per side to choose from.
-        generator: On the CPU; None for torch's global one.
+        generator: CPU generator for all random draws; None uses torch's global generator.
     """
     return grids[int(torch.randint(len(grids), (), generator=generator))]
 
@@ -117,7 +117,7 @@ def cells(batch: int, grid: int, probability: Tensor, *, generator: torch.Genera
         batch: B.
         grid: g, cells per side.
         probability: p_B as (B,) or (1,).
-        generator: On the CPU; None for torch's global one.
+        generator: CPU generator for all random draws; None uses torch's global generator.
 
     Returns:
         bool (B, g, g).
@@ -135,7 +135,7 @@ def boxes(ratio: Tensor, height: int, width: int, *, generator: torch.Generator 
         ratio: (B,), the box's share of the image's area before clipping.
         height: H of the image.
         width: W of the image.
-        generator: On the CPU; None for torch's global one.
+        generator: CPU generator for all random draws; None uses torch's global generator.
 
     Returns:
         (B, 4) as top, left, bottom, right (end exclusive).

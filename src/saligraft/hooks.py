@@ -46,6 +46,11 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return wrappers_of(model)[-1]
 
 
+def find_ddp(model: nn.Module) -> DistributedDataParallel | None:
+    """Return the DistributedDataParallel among a model's wrappers, also inside torch.compile; None without one."""
+    return next((part for part in wrappers_of(model) if isinstance(part, DistributedDataParallel)), None)
+
+
 def layer_name(layer: str | nn.Module, network: nn.Module, also: Iterable[str] = ()) -> str:
     """Return the dotted name of a layer inside the unwrapped network, or raise with names that are close.
 

@@ -33,7 +33,7 @@ def mixed_cross_entropy(
         logits: (B, K), of the mixed images.
         mixed: Both label sets and their weight.
         class_weight: (K,), >= 0, a weight for each class; None weights all equally.
-        label_smoothing: In [0, 1], the share of the uniform distribution in each label.
+        label_smoothing: Share of the uniform distribution in each label, in [0, 1].
         reduction: "mean" or "sum" over the batch, or "none".
 
     Returns:

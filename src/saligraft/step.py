@@ -1,6 +1,7 @@
 """One training step: a pass of the originals gives logits and saliency, a pass of the grafts the rest (§4, §5).
 
-`passes="mixed"` and `"remembered"` are cheaper ways beyond the paper: they train on grafts alone.
+`passes="mixed"` and `"remembered"` are cheaper modes that are not in the paper: they train on grafts alone. What
+`"remembered"` needs is in `remembering`.
 """
 
 import warnings
@@ -11,19 +12,18 @@ from operator import add
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
-from torch import Tensor, distributed, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor, nn
 
 from saligraft import checks
 from saligraft.batch import MixedBatch
-from saligraft.hooks import exclusive_use, unwrapped, wrappers_of
+from saligraft.hooks import exclusive_use, find_ddp
 from saligraft.losses import mixed_cross_entropy
 from saligraft.methods.base import BatchMixer, check_batch, saliency_sources
-from saligraft.methods.kinds import ImageTransform
+from saligraft.remembering import Recalled, RememberedMaps, check_remembered
 from saligraft.saliency.base import NetworkSource, SaliencySource
 from saligraft.saliency.capture import logits_of
-from saligraft.saliency.memory import SaliencyMemory, Views, resample
-from saligraft.saliency.sources import SALIENCY_SOURCES, FeatureMap, SourceLike
+from saligraft.saliency.memory import SaliencyMemory
+from saligraft.saliency.sources import SALIENCY_SOURCES, SourceLike
 from saligraft.saliency.sources import saliency_source as saliency_source_of
 
 Criterion = Callable[[Tensor, MixedBatch], Tensor]
@@ -57,7 +57,7 @@ class TrainingStep(ABC):
         model: The network.
         criterion: (logits, MixedBatch) -> scalar; by default `mixed_cross_entropy`.
         warmup_steps: Steps without any mixing.
-        generator: Of all draws, on the CPU; None for torch's global one.
+        generator: CPU generator for all random draws; None uses torch's global generator.
     """
 
     def __init__(
@@ -94,12 +94,25 @@ class TrainingStep(ABC):
                 (B, 3) of crops as large as the stored image, or top, left, height, width, height and width of the
                 stored image, flipped (B, 7). None where the images are the stored ones.
         """
-        del index, geometry
         check_batch(images, labels)
         checks.label_values(labels)
+        recalled = self._recall(images, index, geometry)
         with exclusive_use(self.model):
             self.steps_taken += 1
-            return self._plain(images, labels) if self.steps_taken <= self.warmup_steps else self._train(images, labels)
+            return self._step(images, labels, recalled)
+
+    @property
+    def in_warmup(self) -> bool:
+        """Whether the current step is one without any mixing."""
+        return self.steps_taken <= self.warmup_steps
+
+    def _recall(self, images: Tensor, index: Tensor | None, geometry: Tensor | None) -> Recalled | None:  # noqa: ARG002
+        """What is remembered of the batch; None for a step that remembers no maps."""
+        return None
+
+    def _step(self, images: Tensor, labels: Tensor, recalled: Recalled | None) -> StepOutput:  # noqa: ARG002
+        """Passes and loss: plain during warm-up."""
+        return self._plain(images, labels) if self.in_warmup else self._train(images, labels)
 
     def _plain(self, images: Tensor, labels: Tensor) -> StepOutput:
         """One pass of the unchanged images."""
@@ -138,7 +151,7 @@ class TrainingStep(ABC):
         """Resume from a state.
 
         Args:
-            state: As of `state_dict`.
+            state: State returned by `state_dict`.
         """
         self.steps_taken = int(state["steps_taken"])
         if self.generator is not None and state["generator"] is not None:
@@ -154,12 +167,12 @@ class GraftingStep(TrainingStep):
     Args:
         model: The network.
         method: A batch mixer.
-        layer: Whose features give the saliency: a module or its name; found automatically if None.
-        saliency_source: Another source than the one the method's authors use: its name ("cam", "fine-grained", ...),
-            a `SaliencySource` or a function of the images.
+        layer: Layer whose features give the saliency, as a module or its name; found automatically if None.
+        saliency_source: Overrides the method's default source: a name ("cam", "fine-grained", ...), a `SaliencySource`
+            or a function of the images.
         criterion: (logits, MixedBatch) -> scalar; by default `mixed_cross_entropy`.
         copies: Grafted batches per step (k of §5.2), each one pass more, with partner, p_B and grid redrawn.
-        loss_weights: Of the originals, if they are trained on, and of each copy; by default all equal, as if all were
+        loss_weights: Loss weights of the originals (if trained on) and of each copy; equal by default, as if all were
             in one batch.
         passes: "both" is the paper: originals and grafts, 2 forward and 2 backward passes. "mixed" trains on grafts
             alone; a forward pass without gradients or side effects, with batch statistics, gives the maps: 2
@@ -169,7 +182,7 @@ class GraftingStep(TrainingStep):
         memory: The table of "remembered"; by default one that grows with the largest index, for which each step reads
             the index on the host.
         warmup_steps: Steps without any mixing.
-        generator: Of all draws, on the CPU; None for torch's global one.
+        generator: CPU generator for all random draws; None uses torch's global generator.
 
     Example:
         >>> import torch, saligraft as sg
@@ -209,32 +222,14 @@ class GraftingStep(TrainingStep):
         self.copies = copies
         self.passes = passes
         self.loss_weights = _loss_weights(loss_weights, copies, originals=passes == "both")
-        self.memory = memory
+        self.remembered: RememberedMaps | None = None
         if passes == "remembered":
             check_remembered(method, copies)
-            if not isinstance(self.source, FeatureMap) or self.source.network is not unwrapped(model):
-                raise ValueError(
-                    "saliency_source must be the feature map of the model itself for passes='remembered', "
-                    f"got {type(self.source).__name__}"
-                )
-            self.memory = memory or SaliencyMemory()
+            self.remembered = RememberedMaps(model, method, self.source, memory or SaliencyMemory())
         elif memory is not None:
             raise ValueError(f"memory must be left out unless passes='remembered', got passes={passes!r}")
         if passes == "mixed" and isinstance(self.source, NetworkSource) and self.source is not saliency_source:
             self.source.mode = "current"
-
-    def __call__(
-        self, images: Tensor, labels: Tensor, index: Tensor | None = None, geometry: Tensor | None = None
-    ) -> StepOutput:
-        if self.memory is None:
-            return super().__call__(images, labels)
-        check_batch(images, labels)
-        checks.label_values(labels)
-        views = Views.of(images, index, geometry)
-        saliency = self.memory.look_up(views)
-        with exclusive_use(self.model):
-            self.steps_taken += 1
-            return self._remember(images, labels, saliency, views, self.memory)
 
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
         losses, logits, saliency = [], None, None
@@ -255,21 +250,21 @@ class GraftingStep(TrainingStep):
         weighted = [weight * loss for weight, loss in zip(self.loss_weights, losses, strict=True)]
         return StepOutput(reduce(add, weighted), out.logits if logits is None else logits, mixed)
 
-    def _remember(
-        self, images: Tensor, labels: Tensor, saliency: Tensor, views: Views, memory: SaliencyMemory
-    ) -> StepOutput:
-        """One pass, of grafts by remembered maps or, during warm-up, of the originals; it refreshes the maps."""
-        mixed = None
-        if self.steps_taken > self.warmup_steps:
-            drawn = self.method.draw(images, generator=self.generator)
-            with checks.set_validation(False):  # the NaN of a sample without a map is no fault
-                mixed = self.method.apply(images, labels, saliency, drawn)
+    @property
+    def memory(self) -> SaliencyMemory | None:
+        """The table of remembered maps; None unless ``passes="remembered"``."""
+        return None if self.remembered is None else self.remembered.memory
+
+    def _recall(self, images: Tensor, index: Tensor | None, geometry: Tensor | None) -> Recalled | None:
+        return None if self.remembered is None else self.remembered.look_up(images, index, geometry)
+
+    def _step(self, images: Tensor, labels: Tensor, recalled: Recalled | None) -> StepOutput:
+        if self.remembered is None or recalled is None:
+            return super()._step(images, labels, recalled)
+        mixed = None if self.in_warmup else self.remembered.mix(images, labels, recalled, self.generator)
         shown = mixed or MixedBatch.unmixed(images, labels)
-        assert self.source is not None
-        logits, seen = self.source.with_logits(self.model, shown.images, labels)
-        self._warn_of_zeros(self.source, seen)
-        share = resample(shown.mask.float(), (seen.shape[1], seen.shape[2]))  # of a cell that shows the source
-        memory.refresh(*_of_all_processes(self.model, seen, share, shown.partner, views))
+        logits, saliency = self.remembered.training_pass(shown, labels, recalled.views)
+        self._warn_of_zeros(self.source, saliency)
         return StepOutput(self.criterion(logits, shown), logits, mixed)
 
     def state_dict(self) -> dict[str, Any]:
@@ -291,11 +286,11 @@ class MixingStep(TrainingStep):
     Args:
         model: The network.
         method: A batch mixer; None for plain training.
-        layer: Whose features give the saliency: a module or its name; found automatically if None.
-        saliency_source: Another source than the one the method's authors use, as in `GraftingStep`.
+        layer: Layer whose features give the saliency, as a module or its name; found automatically if None.
+        saliency_source: Overrides the method's default source, as in `GraftingStep`.
         criterion: (logits, MixedBatch) -> scalar; by default `mixed_cross_entropy`.
         warmup_steps: Steps without any mixing.
-        generator: Of all draws, on the CPU; None for torch's global one.
+        generator: CPU generator for all random draws; None uses torch's global generator.
 
     Example:
         >>> import torch, saligraft as sg
@@ -361,48 +356,10 @@ def _loss_weights(weights: Sequence[float] | None, copies: int, originals: bool)
     return tuple(weights)
 
 
-def check_remembered(method: BatchMixer[Any], copies: int = 1) -> None:
-    """Raise for what makes no sense with `passes="remembered"`.
-
-    Args:
-        method: The batch mixer.
-        copies: Of a step.
-    """
-    name = type(method).__name__
-    if copies > 1:
-        raise ValueError(f"copies must be 1 for passes='remembered', whose point is a single pass, got {copies}")
-    if method.moves_pixels:
-        raise ValueError(f"passes must not be 'remembered' for {name}, which moves pixels to other places")
-    if any(isinstance(single, ImageTransform) for single in method.singles()):
-        raise ValueError(f"passes must not be 'remembered' for {name}, whose transforms the maps would remember")
-    if not saliency_sources([method]):
-        raise ValueError(f"passes must not be 'remembered' for {name}, which uses no maps")
-
-
-def _of_all_processes(
-    model: nn.Module, saliency: Tensor, share: Tensor, partner: Tensor, views: Views
-) -> tuple[Tensor, Tensor, Tensor, Views]:
-    """What `SaliencyMemory.refresh` takes, joined over all processes in their order; all batches have one size."""
-    ddp = next((part for part in wrappers_of(model) if isinstance(part, DistributedDataParallel)), None)
-    size = 1 if ddp is None else distributed.get_world_size(ddp.process_group)
-    if ddp is None or size == 1:
-        return saliency, share, partner, views
-    maps = torch.stack([saliency.float(), share], dim=1)
-    places = torch.cat([partner[:, None], views.index[:, None], views.boxes], dim=1)
-    gathered = []
-    for part in (maps, places):
-        parts = [torch.empty_like(part) for _ in range(size)]
-        distributed.all_gather(parts, part.contiguous(), group=ddp.process_group)
-        gathered.append(parts)
-    maps, places = torch.cat(gathered[0]), torch.cat(gathered[1])
-    first = torch.arange(size, device=places.device).repeat_interleave(len(saliency)) * len(saliency)
-    return maps[:, 0], maps[:, 1], places[:, 0] + first, Views(places[:, 1], places[:, 2:])
-
-
 def _check_two_passes(model: nn.Module) -> None:
     """Before torch 2.13 DDP's copy of the buffers at each pass made the backward of the pass before it fail."""
-    old = torch.__version__ < "2.13"  # fails on 2.4, works on 2.13
-    if old and isinstance(model, nn.parallel.DistributedDataParallel) and model.broadcast_buffers:
+    old, ddp = torch.__version__ < "2.13", find_ddp(model)  # fails on 2.4, works on 2.13
+    if old and ddp is not None and ddp.broadcast_buffers:
         raise ValueError(
             "model must be wrapped by DistributedDataParallel(..., broadcast_buffers=False) on torch older than 2.13, "
             f"since a step makes two passes; got broadcast_buffers=True on torch {torch.__version__}"

@@ -10,6 +10,7 @@ from tests.steps.test_training_step import Counting, K, seeded
 from torch import Tensor, nn
 
 import saligraft as sg
+from saligraft.config.method_section import Normalization
 from saligraft.grafting import spread
 from saligraft.methods import Compose, Cutout, MethodChoice, PuzzleMix, RandomChoice
 from saligraft.methods.puzzlemix import puzzlemix
@@ -181,7 +182,8 @@ def test_a_recipe_trains_with_it() -> None:
     tiny = ("network.name=wrn-10-1", "training.batch_size=16", "training.epochs=1", "training.warmup_epochs=0")
     recipe = load_recipe("shapes-wrn-10-2-puzzlemix", (*settings, *tiny))
     data = load_split(recipe, "train")
-    step = make_step(recipe, make_network(recipe, data), data, torch.Generator())
+    methods = recipe.method.build(Normalization(data.mean, data.std))
+    step = make_step(recipe, make_network(recipe, data), data, torch.Generator(), methods)
     assert type(step) is PuzzleMixStep
     assert step.scale == (data.mean, data.std)
     noisy, plain = (

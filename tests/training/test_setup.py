@@ -113,7 +113,7 @@ def test_methods_get_the_step_they_need(name: str, tiny_table: dict[str, Any], g
     recipe = make_recipe({**tiny_table, "method": {"name": name}})
     data = load_split(recipe, "train")
     model = make_network(recipe, data)
-    step = make_step(recipe, model, data, generator, warmup_steps=5)
+    step = make_step(recipe, model, data, generator, recipe.method.build(), warmup_steps=5)
     last = name.rpartition("+")[2]
     expected = GraftingStep if last == "saliency-grafting" else MixingStep
     for kind, own_step in ((FeatureMixer, FeatureMixingStep), (StepStrategy, ViewsStep)):
@@ -161,7 +161,7 @@ def test_every_grid_of_every_method_is_checked(method: dict[str, Any], tiny_tabl
 def test_saliencymix_looks_at_the_pixels_own_values(tiny_table: dict[str, Any], generator: torch.Generator) -> None:
     recipe = make_recipe({**tiny_table, "method": {"name": "saliencymix"}})
     data = load_split(recipe, "train")
-    step = make_step(recipe, make_network(recipe, data), data, generator)
+    step = make_step(recipe, make_network(recipe, data), data, generator, recipe.method.build())
     assert isinstance(step, MixingStep)
     assert step.source == FineGrained(mean=data.mean, std=data.std)
 
@@ -186,6 +186,7 @@ def test_batches_are_counted_over_stages_of_different_length() -> None:
     stages = [Stage(first_epoch=first, loader=x, batches=len(x)) for first, x in zip((0, 3), loaders, strict=True)]
     timeline = Timeline(stages, epochs=5)
     assert [timeline.first_batch(epoch) for epoch in range(6)] == [0, 2, 4, 6, 10, 14]
+    assert timeline.total_batches == 14
     assert timeline.stage(2).loader is loaders[0]
     assert timeline.stage(3).loader is loaders[1]
 
@@ -210,7 +211,7 @@ def gradients(recipe: Recipe, steps: int = 2) -> tuple[list[Tensor], nn.Module]:
     data = load_split(recipe, "train")
     network = make_network(recipe, data).train()
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    step = make_step(recipe, network, data, torch.Generator().manual_seed(0))
+    step = make_step(recipe, network, data, torch.Generator().manual_seed(0), recipe.method.build())
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     for number in range(steps):
         images = torch.randn(8, *data.image_shape, generator=torch.Generator().manual_seed(number))

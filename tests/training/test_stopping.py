@@ -34,7 +34,7 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
     try:
         with catch_stop_signals() as request:
             signal.raise_signal(signal.SIGHUP)
-            assert request.number == 0
+            assert request.signal_number == 0
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -45,7 +45,7 @@ def test_other_threads_leave_signals_alone() -> None:
 
     def train() -> None:
         with catch_stop_signals() as request:
-            handlers.extend([signal.getsignal(signal.SIGTERM), request.number])
+            handlers.extend([signal.getsignal(signal.SIGTERM), request.signal_number])
 
     before = signal.getsignal(signal.SIGTERM)
     thread = threading.Thread(target=train)

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
+from saligraft.config import saliency_section
 from saligraft.config.method_section import METHOD_NAMES, MethodSection
 from saligraft.data import Batch, InMemoryLoader
 from saligraft.io.files import write_atomic
@@ -559,24 +560,27 @@ def test_accumulated_parts_make_up_one_step_of_the_entire_batch(tiny_table: dict
 def test_data_network_methods_and_step_are_built_once(
     tiny_table: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = with_method(tiny_table, "saliency-grafting")
+    method = {"name": "saliency-grafting", "saliency": {"network": {"name": "wrn-10-2"}}}
+    recipe = make_recipe({**tiny_table, "method": method})
     calls: Counter[str] = Counter()
 
     def count(owner: Any, name: str) -> None:
         build = getattr(owner, name)
 
         def counted(*args: Any, **options: Any) -> Any:
-            calls[name] += 1
+            calls[f"{owner.__name__.rpartition('.')[2]}.{name}"] += 1
             return build(*args, **options)
 
         monkeypatch.setattr(owner, name, counted)
 
     count(setup.datasets, "load")
     count(setup, "build_network")
+    count(saliency_section, "build_network")
     count(MethodSection, "build")
     count(setup, "training_step")
     quiet_train(recipe, tmp_path)
-    assert calls == {"load": 2, "build_network": 1, "build": 1, "training_step": 1}
+    once = ("setup.build_network", "saliency_section.build_network", "MethodSection.build", "setup.training_step")
+    assert calls == {"data.load": 2, **dict.fromkeys(once, 1)}
 
 
 def test_averaged_weights_are_tested_and_returned(tiny_table: dict[str, Any]) -> None:

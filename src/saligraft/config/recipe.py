@@ -19,9 +19,10 @@ from saligraft.config.sections import DataSection, NetworkSection, OptimizerSect
 from saligraft.config.training_section import TrainingSection
 from saligraft.methods import REGISTRY, BatchMixer, FeatureMixer, MethodChoice, StepStrategy
 from saligraft.methods.registry import methods_of
+from saligraft.remembering import check_remembered
 from saligraft.saliency.base import Passes, SaliencySource
 from saligraft.saliency.sources import SALIENCY_SOURCES
-from saligraft.step import PassPlan, check_remembered
+from saligraft.step import PassPlan
 from saligraft.steps import resolve_step
 
 EVAL = ("mode", "eval")  # the default of sources that make a pass of their own

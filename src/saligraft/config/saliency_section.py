@@ -21,8 +21,8 @@ class Normalization(NamedTuple):
     """How the loader normalises images, for pixels in [0, 1].
 
     Args:
-        mean: Of each channel.
-        std: Of each channel.
+        mean: Mean of each channel.
+        std: Standard deviation of each channel.
     """
 
     mean: tuple[float, ...]
@@ -71,33 +71,44 @@ class SaliencySection(RecipeSection):
         complete = {option: value for option, value in options.items() if value is not None}  # TOML has no null
         return self.model_copy(update={"name": name, "options": complete})
 
-    def build(self, model: nn.Module, data: Normalization, mode: Mode | None = None) -> SaliencySource:
+    def build(
+        self, model: nn.Module, data: Normalization, mode: Mode | None = None, frozen: nn.Module | None = None
+    ) -> SaliencySource:
         """Build the source; bottom-up ones undo the normalisation first.
 
         Args:
             model: The network that the source reads, if it reads any.
             data: How the loader normalises images.
-            mode: Of the network in a pass for maps alone, in place of the section's.
+            mode: Mode of the network in a pass for maps alone; overrides the section's.
+            frozen: The section's `network`, if `frozen_network` has already built it.
         """
         accepted = _arguments(self.name or "feature-map")
         added = data._asdict() if "mean" in accepted else {}
-        if self.network is not None:
-            model = _frozen(self.network, model, channels=len(data.mean))
+        network = self.frozen_network(model, data) if frozen is None else frozen
+        if network is not None:
+            model = network.to(next(model.parameters()).device)
         elif mode is not None and "mode" in accepted:
             added["mode"] = mode
         source = saliency_source(self.name, model, layer=self.layer, **{**self.options, **added})
         return source if self.size is None else ResizedImages(source, self.size)
 
+    def frozen_network(self, model: nn.Module, data: Normalization) -> nn.Module | None:
+        """Build the frozen network, the same in each process; None if the section names none.
 
-def _frozen(section: NetworkSection, model: nn.Module, channels: int) -> nn.Module:
-    """The network that is asked in place of `model`, with as many classes, on its device; the same in each process."""
-    head = find_head(unwrapped(model))
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        network = build_network(section.name, len(head[-1]) if head else 1000, channels, **section.options)
-    if section.weights is not None:
-        load_weights_file(network, section.weights)
-    return network.to(next(model.parameters()).device).eval()
+        Args:
+            model: The network in training, whose number of classes the frozen one gets.
+            data: How the loader normalises images, with one entry per channel.
+        """
+        if self.network is None:
+            return None
+        head = find_head(unwrapped(model))
+        classes = len(head[-1]) if head else 1000
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            network = build_network(self.network.name, classes, len(data.mean), **self.network.options)
+        if self.network.weights is not None:
+            load_weights_file(network, self.network.weights)
+        return network.eval()
 
 
 def _arguments(source: str) -> Mapping[str, inspect.Parameter]:

@@ -158,8 +158,8 @@ def complete_options(options: dict[str, Any], defaults: dict[str, Any], owner: s
     """Fill in the defaults of all options, in place; arrays become tuples.
 
     Args:
-        options: As the user wrote them.
-        defaults: Of every valid option; `...` marks one without a default.
+        options: Options as the user wrote them.
+        defaults: Default of every valid option; `...` marks one without a default.
         owner: Named in the message about an invalid option.
     """
     for name in options:

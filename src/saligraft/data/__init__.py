@@ -60,7 +60,7 @@ def load(name: str = "shapes", *, split: str = "train", root: str | Path | None 
         name: One of `DATASETS`; "folder:PATH" for your own images.
         split: "train" or "test"; also "val" where that is the official name.
         root: Folder of the data set's files, by default `data/NAME`; None for `shapes`, which needs none.
-        options: Those of the data set's own function, e.g. size, per_class and seed of `shapes`.
+        options: Options of the data set's own function, e.g. size, per_class and seed of `shapes`.
 
     Returns:
         The split, with labels, class names, statistics and, where known, boxes and masks.

@@ -145,7 +145,7 @@ def cifar100(*, split: str = "train", root: str | Path | None = None, labels: st
 
     Args:
         split: "train" or "test".
-        root: Holds the files of `cifar-100-python` or `cifar-100-binary`, that folder, or its archive.
+        root: Folder with the files of `cifar-100-python` or `cifar-100-binary`, that folder, or its archive.
         labels: "fine" (100 classes) or "coarse" (20).
     """
     one_of("labels", labels, ("fine", "coarse"))
@@ -166,7 +166,7 @@ def cifar10(*, split: str = "train", root: str | Path | None = None) -> ImageDat
 
     Args:
         split: "train" or "test".
-        root: Holds the files of `cifar-10-batches-py` or `cifar-10-batches-bin`, that folder, or its archive.
+        root: Folder with the files of `cifar-10-batches-py` or `cifar-10-batches-bin`, that folder, or its archive.
     """
     records = _records(CIFAR10, split, root)
     return ImageData(

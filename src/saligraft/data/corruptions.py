@@ -28,7 +28,7 @@ def corrupt(images: Tensor, index: Tensor, name: str, severity: int) -> Tensor:
         images: Pixels in [0,1], (B,C,H,W).
         index: Place of each sample in its data set, (B,).
         name: One of `CORRUPTIONS`.
-        severity: From 1 to 5.
+        severity: Severity from 1 to 5.
 
     Returns:
         Images (B,C,H,W), clamped to [0,1].

@@ -174,7 +174,7 @@ class StreamedData(Split):
     It is sent to worker processes, so it must stay small.
 
     Args:
-        folder: Where the files are.
+        folder: Folder of the files.
         files: One path in `folder` per sample; empty if all samples are computed, "" for a single computed one.
         name, labels, classes, mean, std, boxes: See `Split`.
     """
@@ -240,7 +240,7 @@ def normalisation(
     Args:
         mean: Per channel, of values in [0,1].
         std: Per channel, likewise.
-        device: Where to put the results.
+        device: Device of the results.
 
     Returns:
         Scale and shift, (C,1,1) each.

@@ -203,7 +203,7 @@ def fetch(url: str, path: Path, digest: str, report: Report = lambda _done, _tot
 
     Args:
         url: Its address.
-        path: Where to put it; it is complete or absent.
+        path: Path of the result, which is complete or absent.
         digest: "md5:..." or "sha256:..."; a file with another digest is removed.
         report: Called with the bytes so far and, if known, the total.
 

@@ -137,8 +137,8 @@ def random_box(
     """Draw a part of an image: ten attempts at an area and aspect ratio that fit, then the largest valid centre crop.
 
     Args:
-        height: Of the image.
-        width: Of the image.
+        height: Height of the image.
+        width: Width of the image.
         scale: Smallest and largest share of the area.
         ratio: Smallest and largest width over height.
         draws: Random number generator.
@@ -158,10 +158,10 @@ def covering_size(height: int, width: int, size: tuple[int, int], share: float) 
     """Return the smallest size with the image's aspect ratio such that `share` of each side is at least the view's.
 
     Args:
-        height: Of the image.
-        width: Of the image.
+        height: Height of the image.
+        width: Width of the image.
         size: Height and width of the view.
-        share: Of each side.
+        share: Share of each side.
     """
     rows, columns = (round(side / share) for side in size)
     if rows * width >= columns * height:

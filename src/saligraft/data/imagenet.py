@@ -34,7 +34,7 @@ def imagenet(
 
     Args:
         split: "train", or "val", alias "test".
-        root: Holds train and val with a folder per class (n01440764 ...).
+        root: Folder with train and val, each with a folder per class (n01440764 ...).
         size: Side, or (height, width), of a view.
         scale: Smallest and largest share of the area that a training view shows.
         partial: Whether images of the 1,000 classes may be missing.

@@ -38,7 +38,7 @@ def hidden_cells(share: float, cells: int = GRID**2) -> int:
     """Return the number of cells in a share, rounded to the nearest.
 
     Args:
-        share: In [0,1].
+        share: Share of cells to hide, in [0,1].
         cells: Number of cells.
     """
     checks.probability("share", share)

@@ -49,7 +49,7 @@ class Reader(Dataset[Any]):
         """Read one batch.
 
         Args:
-            request: Which samples.
+            request: Samples to load.
 
         Returns:
             Images (B,C,H,W) uint8 and geometry (B,G), or the error caused by a damaged file: raised in a worker it

@@ -32,11 +32,11 @@ class Metric(NamedTuple):
     """One number of a run.
 
     Args:
-        key: Where it is: "section/key" of result.json, or of measures.json.
+        key: Where the number is stored: "section/key" of result.json, or of measures.json.
         title: Its heading.
         paper: Field of the protocols' `expected` that holds the paper's value; empty if the paper reports another.
         occlude: Percentage of hidden cells that the expected value must be for.
-        higher_is_better: For accuracies.
+        higher_is_better: True for accuracies.
     """
 
     key: str
@@ -60,9 +60,9 @@ class Case:
         title: What differs, for people.
         x: Its place on the horizontal axis of a figure.
         settings: Overrides of the recipe at every scale, "section.key=value".
-        paper: More of them at the scale `paper`.
-        laptop: At the scale `laptop`.
-        smoke: At the scale `smoke`.
+        paper: Additional overrides at the scale `paper`.
+        laptop: Additional overrides at the scale `laptop`.
+        smoke: Additional overrides at the scale `smoke`.
         at: Scales at which the case is run.
     """
 
@@ -89,7 +89,7 @@ class Part:
         methods: Rows of the protocol.
         cases: Conditions.
         group: Rows of one group are compared with each other; by default those of one case.
-        title: Of the group.
+        title: Title of the group.
     """
 
     protocol: str
@@ -106,7 +106,7 @@ class Regime:
     Args:
         recipe: Bundled protocol with data, network and training.
         settings: Overrides for all rows.
-        warmup_epochs: In place of the paper's, for rows that have any; None keeps them.
+        warmup_epochs: Warm-up epochs that replace the paper's, for rows that have any; None keeps them.
         variants: Settings of which every row is trained with each; the best over seeds counts, as in the paper.
     """
 
@@ -121,9 +121,9 @@ class Experiment:
     """One table or figure of the paper.
 
     Args:
-        name: On the command line.
+        name: Name on the command line.
         title: What it shows.
-        paper: Where in the paper it is.
+        paper: Table or figure of the paper.
         parts: What is trained.
         table: Number of the paper's table, whose values stand beside ours; None for figures.
         metrics: What is reported; the first one decides between variants and is drawn.
@@ -157,17 +157,17 @@ class Row:
 
     Args:
         name: Unique within the experiment.
-        title: For people.
+        title: Title shown to readers.
         method: Row of the paper's protocol.
         recipe: Bundled recipe to start from.
         row: Row of that recipe, or None for the recipe itself.
         settings: Overrides.
         group: Rows of one group are compared with each other.
-        group_title: For people.
+        group_title: Title of the group shown to readers.
         x: Place in a figure; None for a level to compare with.
         variants: Settings of which each is trained.
         expected: The paper's values by metric.
-        quoted: Whom the paper quotes for them, if anybody.
+        quoted: Source that the paper quotes for them, if any.
     """
 
     name: str
@@ -209,7 +209,7 @@ class Job:
         recipe: What to train.
         folder: Its run folder.
         measures: Measurements of the trained network, by name.
-        label: For progress lines.
+        label: Label in progress lines.
     """
 
     recipe: Recipe
@@ -325,7 +325,7 @@ def row_settings(protocol: str, method: str, warmup_epochs: int | None) -> tuple
     Args:
         protocol: Bundled protocol.
         method: Its row.
-        warmup_epochs: Instead of the row's own, where it has any.
+        warmup_epochs: Warm-up epochs that replace the row's own, if it has any.
 
     Example:
         >>> row_settings("cifar100-wrn-28-10", "saliency-grafting-cam", 2)[0]

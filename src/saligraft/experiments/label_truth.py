@@ -81,7 +81,7 @@ def visible_shares(objects: Tensor, mixed: MixedBatch) -> Visible:
 
     Args:
         objects: True on the object of each image of the batch, (B,H,W).
-        mixed: By a method that leaves pixels in place.
+        mixed: Batch mixed by a method that leaves pixels in place.
 
     Example:
         >>> from saligraft import MixedBatch
@@ -106,7 +106,7 @@ def label_weights(mixed: MixedBatch, saliency: Tensor) -> dict[str, Tensor]:
     """Weight the source's label in each of the ways of `LABELS`: (B,) each.
 
     Args:
-        mixed: By a method that leaves pixels in place.
+        mixed: Batch mixed by a method that leaves pixels in place.
         saliency: Maps of the unmixed images (B,h,w), which calibrate the label.
     """
     height, width = mixed.images.shape[2:]
@@ -148,8 +148,8 @@ def cell_entropy(masks: Tensor) -> Tensor:
     """Return the mean entropy in bits, over cells, of whether a cell is grafted: (B,).
 
     Args:
-        masks: Of several draws for the same pairs, (D,B,H,W); a cell of an 8 × 8 grid counts as grafted where more than
-            half of it shows the source.
+        masks: Masks of several draws for the same pairs, (D,B,H,W); a cell of an 8 × 8 grid counts as grafted where
+            more than half of it shows the source.
     """
     draws, batch, height, width = masks.shape
     cells = F.adaptive_avg_pool2d(masks.float().view(draws * batch, 1, height, width), GRID).view(draws, batch, -1)
@@ -172,12 +172,12 @@ def evaluate_label_truth(
     Args:
         run: Folder of a finished run on data with masks or boxes, or the loaded run.
         overrides: Changes to its recipe, "section.key=value".
-        methods: To measure, by name; by default every batch mixer that leaves pixels in place, the run's own with the
-            options of its recipe. The maps of each come from the source that its authors use. Each is measured as if
-            it mixed every image, whatever its probability.
+        methods: Names of the methods to measure; by default every batch mixer that leaves pixels in place, the run's
+            own with the options of its recipe. The maps of each come from the source that its authors use. Each is
+            measured as if it mixed every image, whatever its probability.
         images: Most test images to use, drawn by the seed.
         draws: Mixed images of each.
-        seed: Of images and draws.
+        seed: Seed of images and draws.
     """
     for name, value in (("images", images), ("draws", draws)):
         checks.whole_number(name, value, least=2)
@@ -305,6 +305,6 @@ def as_json(results: Mapping[str, LabelTruth]) -> dict[str, Any]:
     """Return the content of evaluation.json.
 
     Args:
-        results: By method.
+        results: Results by method.
     """
     return {name: asdict(result) for name, result in results.items()}

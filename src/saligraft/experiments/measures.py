@@ -28,7 +28,7 @@ def run(folder: Path) -> dict[str, Any]:
     """Measure what a run cost, and the size of its last map.
 
     Args:
-        folder: Of the run.
+        folder: Run folder.
     """
     forward, backward = passes_of(load_recipe(folder / RECIPE))
     lens = network_of_run(folder)
@@ -42,7 +42,7 @@ def training(folder: Path) -> dict[str, float]:
     """Measure the top-1 error on the training images themselves, not augmented: 0 where they are memorised.
 
     Args:
-        folder: Of the run.
+        folder: Run folder.
     """
     tested = SavedRun.load(folder)
     return {"top1_error": replace(tested, data=load_split(tested.recipe, "train")).predictions.scores.top1_error}
@@ -52,7 +52,7 @@ def occlusion(folder: Path) -> dict[str, float]:
     """Measure the top-1 error with the most salient cells hidden (§5.3, Table 7).
 
     Args:
-        folder: Of the run.
+        folder: Run folder.
     """
     shares = (0.0, *HIDDEN)
     scores = evaluate_occluded(folder, [share / 100 for share in shares])
@@ -63,7 +63,7 @@ def localization(folder: Path) -> dict[str, float]:
     """Measure how often CAM's box overlaps the true one by more than half and the class is right (Table 10).
 
     Args:
-        folder: Of the run.
+        folder: Run folder.
     """
     return {"accuracy": evaluate_localization(folder).accuracy}
 
@@ -72,7 +72,7 @@ def maps(folder: Path) -> dict[str, float]:
     """Measure, over test images, the share of salient cells against T and σ, and the expected number of grafted cells.
 
     Args:
-        folder: Of the run; its method says by which layer and normalisation.
+        folder: Run folder; its method determines layer and normalisation.
     """
     recipe, lens = load_recipe(folder / RECIPE), network_of_run(folder)
     options, section = recipe.method.options, recipe.method.saliency
@@ -99,7 +99,7 @@ def label_truth(folder: Path) -> dict[str, float | None]:
     """Measure how far labels are from what mixed images really show; see `experiments.label_truth`.
 
     Args:
-        folder: Of a run on data with masks or boxes, whose network provides the maps.
+        folder: Folder of a run on data with masks or boxes, whose network provides the maps.
 
     Returns:
         All in percent, by method.

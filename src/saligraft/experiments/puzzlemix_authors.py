@@ -19,7 +19,7 @@ def swap_levels(energy: MaskEnergy) -> Tensor:
     """Run one alpha-beta swap per sample, on costs cut to whole numbers at the authors' scale.
 
     Args:
-        energy: As of `mask_energy`.
+        energy: Energy from `mask_energy`.
 
     Returns:
         Levels (B, g, g).

@@ -38,7 +38,7 @@ class RowResult:
     Args:
         row: The row.
         variant: The setting that was best over seeds; empty where there is no choice.
-        records: Of the finished runs, by seed.
+        records: Records of the finished runs, by seed.
     """
 
     row: Row
@@ -184,7 +184,7 @@ def csv_text(experiment: Experiment, scale: ScaleName, results: Sequence[RowResu
 
     Args:
         experiment: The declaration.
-        scale: At which it was run.
+        scale: Scale at which it was run.
         results: One per row.
     """
     names = ["experiment", "scale", "row", "group", "x", "variant", "metric", "seeds", "mean", "standard_error"]
@@ -231,7 +231,7 @@ def write_results(
     Args:
         experiment: The declaration.
         rows: Its rows at the scale.
-        scale: At which it was run.
+        scale: Scale at which it was run.
         seeds: Number of seeds.
         out: Folder that holds the folder of runs.
         command: What the user typed.

@@ -42,8 +42,8 @@ def run_jobs(jobs: Sequence[Job], launch: Launcher, say: Callable[[str], None] =
     """Run what is missing of the jobs; those that share a folder are one.
 
     Args:
-        jobs: In the order of their start.
-        launch: Where they run.
+        jobs: Jobs in the order of their start.
+        launch: Launcher that runs them.
         say: Receives a line when each ends.
 
     Returns:
@@ -89,7 +89,7 @@ class LocalLauncher:
     """Processes on this machine, with one thread each.
 
     Args:
-        processes: How many; None for one per core, or one where they share a GPU.
+        processes: Number of processes; None for one per core, or one where they share a GPU.
         work: What each does with a job.
     """
 
@@ -127,7 +127,7 @@ class SlurmLauncher:
     """An array of Slurm jobs, through submitit; a job that is preempted or out of time is queued again and resumes.
 
     Args:
-        folder: For logs and pickles, on a file system that all machines share.
+        folder: Folder for logs and pickles, on a file system that all machines share.
         partition: Slurm partition; None for the default one.
         gpus: GPUs of each job.
         minutes: Time limit of each job.
@@ -224,7 +224,7 @@ def progress_bars(console: Console) -> Progress:
     """Return an empty set of progress bars, one to be added per training; nothing is shown but on terminals.
 
     Args:
-        console: Where the bars are shown.
+        console: Console that shows the bars.
 
     Returns:
         The bars.

@@ -126,13 +126,14 @@ def build(name: str, data: ImageData) -> Any:
     """
     if name == TOP_K:
         return SaliencyGrafting(selection="top-k", grids=(8,), label_mixing="area")
-    channels = data.images.shape[1]
-    fitted: dict[str, dict[str, Any]] = {
-        "puzzlemix": {"pixel_std": data.std},
-        "cutout": {"size": max(1, round(CUTOUT_SHARE * min(data.images.shape[-2:])))},
-        "augmix": {"mean": (0.0,) * channels, "std": (1.0,) * channels},  # its views stay in [0, 1]
-    }
-    return REGISTRY[name].method(**fitted.get(name, {}))
+    method, channels = REGISTRY[name].method, data.images.shape[1]
+    mean, std = data.mean, data.std
+    if issubclass(method, StepStrategy):  # its views are made and shown in [0, 1]
+        mean, std = (0.0,) * channels, (1.0,) * channels
+    options = method.data_options(mean, std)
+    if name == "cutout":
+        options["size"] = max(1, round(CUTOUT_SHARE * min(data.images.shape[-2:])))
+    return method(**options)
 
 
 def purposes(names: Sequence[str]) -> dict[str, str]:

@@ -45,7 +45,7 @@ def unbreakable(stream: TextIO | None, ignored: type[OSError] = OSError) -> Text
     """Return the stream with write errors ignored; None, Python's value for a closed stream, stays None.
 
     Args:
-        stream: To write to.
-        ignored: Which errors; a pipe without a reader is always ignored.
+        stream: Stream to write to.
+        ignored: Errors to ignore; a pipe without a reader is always ignored.
     """
     return None if stream is None else cast(TextIO, _Unbreakable(stream, ignored))

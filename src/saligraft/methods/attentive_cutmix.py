@@ -59,7 +59,7 @@ class AttentiveCutMix(BatchMixer[Tensor]):
     Args:
         k: N, the number of cells to paste.
         grid: The map is resized to grid x grid; 7 is the authors'. None keeps its resolution.
-        probability: Of a sample being mixed; the others are left unchanged.
+        probability: Probability that a sample is mixed; the others are left unchanged.
         per: Whether that coin is drawn for each "sample" or once per "batch".
 
     Example:

@@ -21,7 +21,7 @@ class Applied:
     """What every method has, and what the registry, the steps and recipes ask of its class.
 
     Args:
-        probability: Of being applied; other samples are left unchanged.
+        probability: Probability that the method is applied; other samples are left unchanged.
         per: Whether draws, that coin included, are made for each "sample" or once per "batch".
     """
 
@@ -96,7 +96,7 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
     """Mixes each image of a batch with another one of it: ``method(images, labels, saliency) -> MixedBatch``.
 
     Args:
-        probability: Of a sample being mixed; the others are left unchanged.
+        probability: Probability that a sample is mixed; the others are left unchanged.
         per: Whether draws, that coin included, are made for each "sample" or once per "batch".
     """
 
@@ -112,7 +112,7 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
 
         Args:
             images: (B, C, H, W).
-            generator: On the CPU; None for torch's global one.
+            generator: CPU generator for all random draws; None uses torch's global generator.
         """
 
     @abstractmethod
@@ -140,7 +140,7 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
             images: (B, C, H, W).
             labels: (B,) or (B, K).
             saliency: (B, h, w), finite and >= 0; required where `needs_saliency`.
-            generator: On the CPU; None for torch's global one.
+            generator: CPU generator for all random draws; None uses torch's global generator.
         """
         check_batch(images, labels)
         checks.label_values(labels)
@@ -163,7 +163,10 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
         return draws.to_device(partner, images.device)
 
     def draw_ratio(self, images: Tensor, alpha: float, generator: torch.Generator | None) -> Tensor:
-        """λ ~ Beta(alpha, alpha), (B,) on the host: one per sample, or one for all."""
+        """Draw a ratio ~ Beta(alpha, alpha), (B,) on the host: one per sample, or one for all.
+
+        It is λ in the baselines, and the probability p_B of a cell in Saliency Grafting.
+        """
         return draws.beta(alpha, self._count(images), generator=generator).expand(len(images))
 
 

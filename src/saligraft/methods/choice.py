@@ -25,9 +25,9 @@ class Choice(Applied):
     """What both choices share.
 
     Args:
-        methods: To choose from.
+        methods: Methods to choose from.
         probabilities: One per method, summing to 1; all equal if None.
-        probability: Of any method being applied.
+        probability: Probability that any method is applied.
         per: Whether the choice is made for each "sample" or once per "batch".
     """
 
@@ -82,7 +82,7 @@ class RandomChoice(Choice, BatchMixer[tuple[Part, ...]]):
     Args:
         methods: Batch mixers, image transforms, or None, which leaves samples unchanged.
         probabilities: One per method, summing to 1; all equal if None.
-        probability: Of any method being applied.
+        probability: Probability that any method is applied.
         per: Whether the choice is made for each "sample" or once per "batch".
 
     Example:
@@ -141,7 +141,7 @@ def join_parts(images: Tensor, labels: Tensor, indices: Sequence[Tensor], parts:
     Args:
         images: (B, C, H, W), the batch.
         labels: (B,) or (B, K).
-        indices: For each part, the places (n,) of its samples in the batch; every place once.
+        indices: Places (n,) in the batch of each part's samples; every place occurs once.
         parts: The mixed parts.
     """
     order = torch.cat(list(indices)).argsort()
@@ -180,7 +180,7 @@ class MethodChoice(Choice):
         methods: Each a method of any kind, None for plain training, or a sequence of image transforms followed by a
             method.
         probabilities: One per method, summing to 1; all equal if None.
-        probability: Of any method being applied.
+        probability: Probability that any method is applied.
         per: Must be "batch".
 
     Example:
@@ -212,7 +212,7 @@ class MethodChoice(Choice):
         """Draw the index of the method that trains this batch; None for plain training.
 
         Args:
-            generator: On the CPU; None for torch's global one.
+            generator: CPU generator for all random draws; None uses torch's global generator.
         """
         checks.generator(generator)
         place = int(self._choose(1, generator))

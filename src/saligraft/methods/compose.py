@@ -16,8 +16,8 @@ class ComposeDraws(NamedTuple):
     """The draws of one batch.
 
     Args:
-        transforms: Those of each image transform.
-        mixer: Those of the batch mixer; None without one.
+        transforms: Draws of each image transform.
+        mixer: Draws of the batch mixer; None without one.
     """
 
     transforms: tuple[Any, ...]

@@ -62,8 +62,8 @@ class CutMix(BatchMixer[CutMixDraws]):
     """Draw partners, λ ~ Beta(alpha, alpha) and a box of area λ with a uniform centre, then paste.
 
     Args:
-        alpha: Of the Beta distribution.
-        probability: Of a sample being mixed; the others are left unchanged.
+        alpha: Parameter of the Beta distribution.
+        probability: Probability that a sample is mixed; the others are left unchanged.
         per: Whether λ, box and that coin are drawn for each "sample" or once per "batch".
 
     Example:

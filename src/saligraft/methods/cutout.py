@@ -45,7 +45,7 @@ class Cutout(ImageTransform[Tensor]):
     Args:
         size: Side in pixels before clipping; the authors use 16 for CIFAR-10, 8 for CIFAR-100 and 20 for SVHN.
         fill: The value inside.
-        probability: Of a sample being cut; the others are left unchanged.
+        probability: Probability that a sample is cut; the others are left unchanged.
         per: Whether square and coin are drawn for each "sample" or once per "batch".
 
     Example:
@@ -67,7 +67,7 @@ class Cutout(ImageTransform[Tensor]):
 
         Args:
             images: (B, C, H, W).
-            generator: On the CPU; None for torch's global one.
+            generator: CPU generator for all random draws; None uses torch's global generator.
         """
         self._check_draw(images, generator)
         limit = torch.tensor(images.shape[2:])

@@ -21,7 +21,7 @@ class ImageTransform(Applied, ABC, Generic[Draws]):
     """Changes images but not their labels: ``transform(images) -> images``, both (B, C, H, W).
 
     Args:
-        probability: Of a sample being changed.
+        probability: Probability that a sample is changed.
         per: Whether draws, including that coin, are made for each "sample" or once per "batch".
     """
 
@@ -31,7 +31,7 @@ class ImageTransform(Applied, ABC, Generic[Draws]):
 
         Args:
             images: (B, C, H, W).
-            generator: On the CPU; None for torch's global one.
+            generator: CPU generator for all random draws; None uses torch's global generator.
         """
 
     @abstractmethod
@@ -48,7 +48,7 @@ class ImageTransform(Applied, ABC, Generic[Draws]):
 
         Args:
             images: (B, C, H, W).
-            generator: On the CPU; None for torch's global one.
+            generator: CPU generator for all random draws; None uses torch's global generator.
         """
         checks.images(images)
         return self.apply(images, self.draw(images, generator=generator))
@@ -59,7 +59,7 @@ class FeatureMixer(Applied, ABC):
     """Mixes features inside the network: a context around one forward pass.
 
     Args:
-        probability: Of a sample being mixed; the others are left unchanged.
+        probability: Probability that a sample is mixed; the others are left unchanged.
         per: Whether draws, including that coin, are made for each "sample" or once per "batch".
     """
 
@@ -73,7 +73,7 @@ class FeatureMixer(Applied, ABC):
             model: The network; its hooks are removed afterwards.
             images: (B, C, H, W).
             labels: (B,) or (B, K).
-            generator: On the CPU; None for torch's global one.
+            generator: CPU generator for all random draws; None uses torch's global generator.
         """
 
 
@@ -83,7 +83,7 @@ class StepStrategy(Applied, ABC):
 
     Args:
         normalized: Whether the input is already normalised, instead of in [0, 1].
-        probability: Of a sample being augmented; the views of others are the image itself.
+        probability: Probability that a sample is augmented; the views of others are the image itself.
         per: Whether draws, including that coin, are made for each "sample" or once per "batch".
     """
 
@@ -103,7 +103,7 @@ class StepStrategy(Applied, ABC):
 
         Args:
             images: (B, C, H, W).
-            generator: On the CPU; None for torch's global one.
+            generator: CPU generator for all random draws; None uses torch's global generator.
         """
 
     @abstractmethod
@@ -113,7 +113,7 @@ class StepStrategy(Applied, ABC):
         """Compute the loss of all views.
 
         Args:
-            logits: Of each view, (B, K).
+            logits: Logits of each view, (B, K).
             originals: The unchanged images and their labels.
             criterion: The loss of logits and labels.
         """

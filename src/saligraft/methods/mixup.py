@@ -58,8 +58,8 @@ class Mixup(BatchMixer[MixupDraws]):
     """Draw partners and λ ~ Beta(alpha, alpha), then blend. The mask has shape (B, 1, 1).
 
     Args:
-        alpha: Of the Beta distribution.
-        probability: Of a sample being mixed; the others are left unchanged.
+        alpha: Parameter of the Beta distribution.
+        probability: Probability that a sample is mixed; the others are left unchanged.
         per: Whether λ and that coin are drawn for each "sample" or once per "batch".
 
     Example:

@@ -55,9 +55,9 @@ def graft_salient_regions(
         temperature: T of Eq. 3; smaller selects fewer regions.
         threshold: σ as a multiple of σ_mean; 0 makes every cell salient.
         normalize: Scale of S before the softmax.
-        label_mixing: By "saliency" (Eq. 5), or by the pixels' "area".
+        label_mixing: Whether labels are weighted by "saliency" (Eq. 5) or by the pixels' "area".
         norm: Order of the norm in the importance I.
-        select: Another selection S'' of cells, (B, h, w) -> bool (B, h, w), in place of Eq. 3-4.
+        select: Custom selection S'' of cells, (B, h, w) -> bool (B, h, w); replaces Eq. 3-4.
 
     Returns:
         The mixed images, both labels, the weight of the source's, mask and partners.
@@ -117,9 +117,9 @@ class SaliencyGrafting(BatchMixer[GraftDraws]):
         normalize: Scale of S before the softmax: "l2", "max", "sum", "minmax" or "none".
         selection: "stochastic", or "top-k": the k most salient cells, without sampling (§5.4).
         k: Cells that "top-k" selects.
-        label_mixing: By "saliency" (Eq. 5), or by the pixels' "area" as the baselines do.
+        label_mixing: Whether labels are weighted by "saliency" (Eq. 5) or by the pixels' "area", as in the baselines.
         norm: Order of the norm in the importance I.
-        probability: Of a sample being mixed; the others are left unchanged.
+        probability: Probability that a sample is mixed; the others are left unchanged.
         per: One p_B per "batch" as in the paper, or one per "sample".
 
     Example:

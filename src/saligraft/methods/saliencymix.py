@@ -71,10 +71,10 @@ class SaliencyMix(BatchMixer[SaliencyMixDraws]):
     and no network.
 
     Args:
-        alpha: Of the Beta distribution.
+        alpha: Parameter of the Beta distribution.
         pixel_mean: Mean by which pixels were normalised, one per channel or one for all; undone for the default map.
         pixel_std: Standard deviation likewise; given together with `pixel_mean` or not at all.
-        probability: Of a sample being mixed; the others are left unchanged.
+        probability: Probability that a sample is mixed; the others are left unchanged.
         per: Whether λ, box and coin are drawn for each "sample", or are the first sample's for all, as in the
             authors' code ("batch").
 

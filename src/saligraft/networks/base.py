@@ -52,7 +52,7 @@ def residual_stages(
 
     Args:
         block: builds one from its input channels, output channels and stride.
-        in_channels: of the first block.
+        in_channels: input channels of the first block.
         stages: for each stage the number of blocks, their channels, and the stride of the first of them.
     """
     network = nn.Sequential()
@@ -72,9 +72,9 @@ def add_drop_blocks(stages: nn.Sequential, arguments: Mapping[str, Any] | None) 
     sum affects both with one draw. Blocks have a placeholder for it, so that weights fit networks with and without it.
 
     Args:
-        stages: of blocks with an attribute `drop_block`.
-        arguments: of `DropBlock`; None adds none. `keep_probability` is that of the last stage; the stage before it
-            drops a quarter as much, as in the authors' code.
+        stages: stages, whose blocks have an attribute `drop_block`.
+        arguments: arguments of `DropBlock`; None adds none. `keep_probability` is that of the last stage; the stage
+            before it drops a quarter as much, as in the authors' code.
     """
     if arguments is None:
         return

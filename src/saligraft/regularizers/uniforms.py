@@ -17,9 +17,9 @@ def uniforms(
     per feature on the host, as the mixing methods do, would cost more than the layer.
 
     Args:
-        shape: Of the result.
+        shape: Shape of the result.
         like: Determines the device and, if it has that shape, the memory order.
-        dtype: Of the result.
+        dtype: Type of the result.
         generator: If set, numbers are drawn on its device and moved; a CPU generator gives the same ones everywhere.
     """
     if generator is None and tuple(shape) == tuple(like.shape):

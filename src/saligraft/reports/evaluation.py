@@ -105,8 +105,8 @@ def write_predictions(predictions: Predictions, names: tuple[str, ...], path: Pa
     """Write one row per test image: its place, true and predicted class, confidence and the true class's probability.
 
     Args:
-        predictions: Of all test images.
-        names: Of the classes.
+        predictions: Predictions of all test images.
+        names: Names of the classes.
         path: The CSV file.
 
     Returns:

@@ -281,8 +281,8 @@ def curves_svg(curves: Sequence[Curve], unit: str, *, width: int, height: int) -
     Args:
         curves: At least one curve.
         unit: What the vertical axis shows.
-        width: In CSS pixels; from 600 on, names are written beside the ends of the curves.
-        height: In CSS pixels.
+        width: Width in CSS pixels; from 600 on, names are written beside the ends of the curves.
+        height: Height in CSS pixels.
 
     Returns:
         The `<svg>` element; the same curves give the same text.

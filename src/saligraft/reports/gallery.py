@@ -36,7 +36,7 @@ class LabelShare(NamedTuple):
     Args:
         kind: "source" or "destination".
         name: The class.
-        weight: In [0,1]; a label's weights sum to 1.
+        weight: Weight in [0,1]; a label's weights sum to 1.
         percent: The weight, rounded so that a label's percentages sum to 100.
     """
 

@@ -12,8 +12,8 @@ class Estimate(NamedTuple):
 
     Args:
         mean: Over seeds.
-        standard_error: Of the mean; NaN for a single seed.
-        seeds: How many.
+        standard_error: Standard error of the mean; NaN for a single seed.
+        seeds: Number of seeds.
     """
 
     mean: float
@@ -29,7 +29,7 @@ class Difference(NamedTuple):
     """A method minus a baseline on the same seeds.
 
     Args:
-        mean: Of the differences.
+        mean: Mean of the differences.
         low: Lower end of the confidence interval; NaN for a single seed.
         high: Its upper end.
         seeds: Number of pairs.
@@ -78,7 +78,7 @@ def paired_difference(
     Args:
         method: One value per seed.
         baseline: Values of the same seeds, in the same order.
-        higher_is_better: For accuracies; by default lower values win, as for errors.
+        higher_is_better: True for accuracies; by default lower values win, as for errors.
 
     Returns:
         Method minus baseline. "better" or "worse" only if the 95 % interval excludes zero, which takes two seeds whose
@@ -103,7 +103,7 @@ def t_quantile(probability: float, degrees: int) -> float:
     """Return the quantile of Student's t distribution, by bisection.
 
     Args:
-        probability: In (0.5, 1).
+        probability: Probability in (0.5, 1).
         degrees: Degrees of freedom, at least 1.
 
     Returns:

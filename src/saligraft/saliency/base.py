@@ -88,8 +88,8 @@ class NetworkSource(SaliencySource):
 
     Args:
         model: the network.
-        mode: of a separate call. "eval" disables dropout and uses running statistics, so that an image's map does not
-            depend on other images; "current" keeps the network's mode: in training, batch statistics and dropout.
+        mode: mode of a separate call. "eval" disables dropout and uses running statistics, so that an image's map does
+            not depend on other images; "current" keeps the network's mode: in training, batch statistics and dropout.
     """
 
     alone: ClassVar[Passes] = Passes(1, 0)

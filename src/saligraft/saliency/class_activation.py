@@ -36,7 +36,7 @@ def class_activation_map(features: Tensor, weight: Tensor, labels: Tensor, negat
 
     Args:
         features: A, (B, C, h, w).
-        weight: of the linear layer, (K, C).
+        weight: weight of the linear layer, (K, C).
         labels: true classes, (B,), or rows (B, K) that weight the classes.
         negative: how to treat negative values, evidence against the class: "clamp" sets them to 0, as Grad-CAM does;
             "shift" subtracts each map's lowest value, as CAM's authors do for display.

@@ -60,7 +60,7 @@ class Activation(NamedTuple):
     """A function of torch.nn.functional, by name so that it can be pickled.
 
     Args:
-        name: of the function.
+        name: name of the function.
         arguments: after the features.
         keywords: names and values.
     """

@@ -193,7 +193,7 @@ class SaliencyMemory:
         """The remembered maps as the views show them.
 
         Args:
-            views: Of the batch.
+            views: Views of the batch.
 
         Returns:
             (B, m, n) float32; NaN for a sample without a map, so that it is neither grafted nor grafted onto.
@@ -223,7 +223,7 @@ class SaliencyMemory:
             source_share: (B, h, w) in [0, 1], the share of each cell that shows the source; the rest shows the
                 destination.
             partner: (B,), the destination of sample i is sample partner[i] of the batch.
-            views: Of the batch.
+            views: Views of the batch.
         """
         self._check(views.index)
         self._move(saliency.device)
@@ -280,7 +280,7 @@ class SaliencyMemory:
         """Resume from a state.
 
         Args:
-            state: As of `state_dict`.
+            state: State returned by `state_dict`.
         """
         if self.samples is not None and len(state["known"]) != self.samples:
             raise ValueError(f"the state must hold {self.samples} samples, got {len(state['known'])}")

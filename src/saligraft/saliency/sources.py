@@ -83,7 +83,7 @@ class OwnFunction(SaliencySource):
     """A user's ``function(images) -> saliency``, which may leave a trace.
 
     Args:
-        function: of images (B, C, H, W), returns maps (B, h, w).
+        function: function of images (B, C, H, W) that returns maps (B, h, w).
 
     Example:
         >>> OwnFunction(lambda images: images.abs().mean(dim=1))(torch.rand(2, 3, 4, 4)).shape

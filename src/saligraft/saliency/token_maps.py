@@ -68,7 +68,7 @@ def read_map(shape: tuple[int, ...], image: ImageShape, *, strict: bool) -> Read
     """Read four axes: channels first if that has the image's proportions, else channels last if that has them.
 
     Args:
-        shape: of the tensor.
+        shape: shape of the tensor.
         image: size of the images.
         strict: whether the proportions must fit. Strides may differ between the axes, as for spectrograms; unless
             strict, channels first is then assumed.
@@ -92,9 +92,9 @@ def read_tokens(shape: tuple[int, ...], image: ImageShape, grids_seen: Collectio
     form no grid; if cells were merged, at most one class token counts as a prefix.
 
     Args:
-        shape: of the tensor.
+        shape: shape of the tensor.
         image: size of the images.
-        grids_seen: of maps and tokens earlier in the pass.
+        grids_seen: grids of maps and tokens earlier in the pass.
     """
     if len(shape) != 3 or image.batch not in shape[:2]:
         return None

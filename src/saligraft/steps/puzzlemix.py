@@ -23,8 +23,8 @@ class PuzzleMixStep(MixingStep):
 
     Args:
         model: The network.
-        method: With an `adversarial_probability`.
-        **options: Those of `MixingStep`; a `saliency_source` must be an `InputGradient` of the loss.
+        method: PuzzleMix with an `adversarial_probability`.
+        **options: Options of `MixingStep`; a `saliency_source` must be an `InputGradient` of the loss.
 
     Example:
         >>> import torch, saligraft as sg

@@ -8,6 +8,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from saligraft.batch import MixedBatch
+from saligraft.hooks import find_ddp
 from saligraft.methods.base import BatchMixer, saliency_sources
 from saligraft.methods.choice import MethodChoice
 from saligraft.methods.compose import Compose
@@ -100,7 +101,7 @@ class ChoiceStep(TrainingStep):
         method: The choice.
         transforms: Image transforms applied before the drawn method.
         warmup_steps: Steps without any mixing.
-        **options: Those of the methods' steps, passed to each step that has them. A `saliency_source` applies to the
+        **options: Options of the methods' steps, passed to each step that has them. A `saliency_source` applies to the
             methods that need maps (if none does, to those that can use them); by default each uses its authors'.
 
     Example:
@@ -137,9 +138,9 @@ class ChoiceStep(TrainingStep):
 
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
         place = self.method.draw(generator=self.generator)
-        wrapper = self.model._modules.get("_orig_mod", self.model)  # of a compiled model
-        if isinstance(wrapper, DistributedDataParallel):
-            place = _of_first_process(place, wrapper, images.device)
+        ddp = find_ddp(self.model)
+        if ddp is not None:
+            place = _of_first_process(place, ddp, images.device)
         return self._plain(images, labels) if place is None else self.steps[place](images, labels)
 
 
@@ -153,8 +154,8 @@ def training_step(model: nn.Module, methods: Methods, **options: Any) -> Trainin
     Args:
         model: The network.
         methods: A method, image transforms followed by a method, a `MethodChoice`, or None for plain training.
-        **options: Those of the step's class. With `passes` any batch mixer is trained by `GraftingStep`, so that "both"
-            trains on originals and mixed images also where its authors train on mixed images only.
+        **options: Options of the step's class. With `passes` any batch mixer is trained by `GraftingStep`, so that
+            "both" trains on originals and mixed images also where its authors train on mixed images only.
 
     Returns:
         A step to call with images and labels.
@@ -178,7 +179,7 @@ def resolve_step(methods: Methods) -> tuple[type[TrainingStep], dict[str, Any]]:
     """Return the step class for the methods and the arguments they determine; raise an error if there is none.
 
     Args:
-        methods: As in `training_step`.
+        methods: Methods, as in `training_step`.
     """
     parts = [] if methods is None else list(methods) if isinstance(methods, Sequence) else [methods]
     if not parts:
@@ -226,8 +227,8 @@ def _accepted_options(member: Sequence[Method | MethodChoice], options: dict[str
     return {name: value for name, value in options.items() if name in names}
 
 
-def _of_first_process(place: int | None, model: DistributedDataParallel, device: torch.device) -> int | None:
+def _of_first_process(place: int | None, ddp: DistributedDataParallel, device: torch.device) -> int | None:
     """Return the first process's draw, encoded as -1 for None."""
     shared = torch.tensor(-1 if place is None else place, device=device)
-    distributed.broadcast(shared, distributed.get_global_rank(model.process_group, 0), group=model.process_group)
+    distributed.broadcast(shared, distributed.get_global_rank(ddp.process_group, 0), group=ddp.process_group)
     return int(shared) if int(shared) >= 0 else None

@@ -73,7 +73,7 @@ def shared_errors(accelerator: Accelerator) -> Iterator[None]:
     The first process that failed raises its own error, all others an `OtherProcessError`. Also a barrier.
 
     Args:
-        accelerator: Knows the processes; with one process nothing is exchanged.
+        accelerator: The run's accelerator; with one process nothing is exchanged.
     """
     failure: Exception | None = None
     try:
@@ -93,7 +93,7 @@ def from_main_process(accelerator: Accelerator, compute: Callable[[], Value]) ->
     """Compute a value in the main process alone and return it in all; an error is shared.
 
     Args:
-        accelerator: Knows the processes.
+        accelerator: The run's accelerator.
         compute: Called in the main process; its result must be picklable.
     """
     value: list[Any] = [None]
@@ -109,8 +109,8 @@ def sum_over_processes(accelerator: Accelerator, values: Sequence[float]) -> lis
     """Sum each number over all processes, in float64.
 
     Args:
-        accelerator: Knows the processes.
-        values: As many in every process.
+        accelerator: The run's accelerator.
+        values: Values to add, equally many in every process.
     """
     if accelerator.num_processes == 1:
         return list(values)

@@ -85,7 +85,7 @@ def train_best_of(
         seeds: Replace the recipe's seed.
         method: A row of the recipe, as in `load_recipe`.
         after_run: Called with each run's result, in every process.
-        **options: Those of `train`; with resume=True finished runs are not trained again.
+        **options: Options of `train`; with resume=True finished runs are not trained again.
 
     Returns:
         Folders and summaries of all runs, and the best value.

@@ -68,7 +68,7 @@ def save(
         state: JSON values; the main process's are written.
         shared: Tensors equal in all processes; written by the main process.
         own: Tensors of this process.
-        accelerator: Knows the processes.
+        accelerator: The run's accelerator.
 
     Returns:
         The checkpoint's folder.
@@ -123,7 +123,7 @@ def latest(
 
     Args:
         folder: The run folder.
-        accelerator: Knows the processes.
+        accelerator: The run's accelerator.
         check: Called with a checkpoint's state; if it raises a ValueError, the checkpoint counts as damaged.
 
     Returns:
@@ -154,7 +154,7 @@ def prune(folder: Path, keep: int, newest: Path) -> None:
 
     Args:
         folder: The run folder.
-        keep: How many to keep in all.
+        keep: Number of checkpoints to keep in all.
         newest: The one just written. Later steps were skipped as damaged: they must not count.
     """
     existing = paths(folder)

@@ -49,7 +49,7 @@ def evaluate(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], accel
     Args:
         network: Maps images (B,C,H,W) to logits (B,K).
         batches: Images (B,C,H,W) and labels (B,), this process's share.
-        accelerator: Knows the processes.
+        accelerator: The run's accelerator.
 
     Returns:
         Mean loss and errors in percent.
@@ -118,11 +118,11 @@ class SavedRun:
     """The network of a run folder, with its test data.
 
     Args:
-        folder: Of the run.
+        folder: Run folder.
         recipe: The run's recipe, with overrides applied.
-        accelerator: Knows device and processes.
+        accelerator: Accelerator to evaluate with: device and processes.
         data: Test images.
-        network: On the device, without wrappers.
+        network: Network on the device, without wrappers.
 
     Example:
         >>> from saligraft.training import SavedRun
@@ -142,7 +142,7 @@ class SavedRun:
         """Load a run.
 
         Args:
-            folder: Of a finished run.
+            folder: Folder of a finished run.
             overrides: Changes to its recipe, "section.key=value", such as other test data.
             tested: A run on the same data set, whose test data to use.
         """
@@ -176,7 +176,7 @@ class SavedRun:
         """Iterate over test views, this process's share, with the network in eval mode.
 
         Args:
-            data: By default all of the run's test images.
+            data: Images to test on; by default all of the run's test images.
         """
         self.network.train(False)
         loader = make_loader(self.recipe, self.data if data is None else data, self.accelerator, train=False)
@@ -259,7 +259,7 @@ def evaluate_occluded(
 
     Args:
         run: Folder of a finished run, or the loaded run.
-        shares: Of the cells of an 8 × 8 grid, each in [0, 1].
+        shares: Shares of hidden cells of an 8 × 8 grid, each in [0, 1].
         overrides: Changes to its recipe, "section.key=value".
         reference: A run folder whose network's feature map decides which cells are salient, so that several runs are
             tested on the same images; by default the tested network's own.
@@ -351,8 +351,8 @@ class Calibration(NamedTuple):
     Args:
         ece: Expected calibration error in percent: the mean over images of |accuracy − confidence| of their bin.
         mce: The largest such gap of any bin, in percent.
-        mean_confidence: In percent.
-        accuracy: In percent.
+        mean_confidence: Mean confidence in percent.
+        accuracy: Accuracy in percent.
         counts: Images in each bin, from the least confidence on.
         confidences: Mean confidence of each bin in percent; 0 where it is empty.
         accuracies: Accuracy of each bin in percent; 0 where it is empty.
@@ -473,7 +473,7 @@ class CorruptionErrors(NamedTuple):
 
     Args:
         clean: Top-1 error in percent without corruption.
-        errors: Of each corruption, top-1 error in percent at severities 1 to 5.
+        errors: Top-1 error of each corruption, in percent at severities 1 to 5.
     """
 
     clean: float
@@ -526,8 +526,8 @@ def record_evaluation(folder: str | Path, results: Mapping[str, Any]) -> Path:
     """Add results to evaluation.json, atomically; those of other names stay.
 
     Args:
-        folder: Of the file.
-        results: By name, as JSON holds them.
+        folder: Folder of the file.
+        results: Results by name, as JSON values.
 
     Returns:
         The file.

@@ -25,7 +25,7 @@ def map_boxes(maps: Tensor, size: tuple[int, int], threshold: float = THRESHOLD)
     Args:
         maps: Class activation maps (B,h,w); evidence against the class is negative.
         size: H and W of the image, to which maps are resized (bilinear).
-        threshold: As a share of the maximum, once the minimum is 0.
+        threshold: Threshold as a share of the maximum, once the minimum is 0.
 
     Returns:
         Boxes (B,4) int64; empty, all zeros, for a map that is constant.
@@ -72,8 +72,8 @@ def boxes_in_view(boxes: Tensor, geometry: Tensor, size: tuple[int, int]) -> Ten
     """Move boxes of stored images into the views that a loader cut out of them, and clip them there.
 
     Args:
-        boxes: In pixels of the stored images, (B,4).
-        geometry: Of each view, see `Batch`.
+        boxes: Boxes in pixels of the stored images, (B,4).
+        geometry: Geometry of each view, see `Batch`.
         size: H and W of the views.
 
     Returns:
@@ -96,7 +96,7 @@ def box_masks(boxes: Tensor, size: tuple[int, int]) -> Tensor:
     """Return the pixels (B,H,W) bool whose centres lie in boxes (B,4).
 
     Args:
-        boxes: In pixels.
+        boxes: Boxes in pixels.
         size: H and W.
     """
     x0, y0, x1, y1 = (side[:, None] for side in boxes.unbind(1))

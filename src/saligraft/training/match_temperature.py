@@ -23,7 +23,7 @@ class Match(NamedTuple):
     Args:
         temperature: T.
         cells: E[ΣM], cells that are grafted per image on average.
-        images: How many images' maps were used.
+        images: Number of images whose maps were used.
         map_size: Height and width of the network's own map, before it is resized to the grid.
     """
 
@@ -48,11 +48,11 @@ def match_temperature(
     the paper's where its method uses none. Threshold and normalisation are the run's too.
 
     Args:
-        folder: Of a finished run.
+        folder: Folder of a finished run.
         temperature: T to find k for.
         k: Cells to find T for; one of the two must be given.
         grid: Cells a side.
-        images: At most so many images' maps are used.
+        images: Maximum number of images whose maps are used.
         overrides: Changes to the run's recipe, "section.key=value".
     """
     if (temperature is None) == (k is None):

@@ -37,8 +37,8 @@ def parameter_groups(network: nn.Module, section: OptimizerSection) -> list[dict
 
     Args:
         network: Frozen parameters are left out.
-        section: Without `decay_norm_and_bias`, parameters of fewer than two dimensions have no decay: norm parameters
-            and biases, in every normalisation layer of torch and timm.
+        section: The recipe's section. Without `decay_norm_and_bias`, parameters of fewer than two dimensions
+            have no decay: norm parameters and biases, in every normalisation layer of torch and timm.
     """
     trainable = [parameter for parameter in network.parameters() if parameter.requires_grad]
     head = {id(parameter) for parameter in head_parameters(network)} if section.head_lr is not None else set()
@@ -60,7 +60,7 @@ def head_parameters(network: nn.Module) -> list[nn.Parameter]:
     """Return the parameters of the layer that gives the logits; raise if there is none.
 
     Args:
-        network: As in `saligraft.networks.weights.find_head`.
+        network: Network with a head that `saligraft.networks.weights.find_head` finds.
     """
     parameters = find_head(network)
     if not parameters:
@@ -78,7 +78,7 @@ class AveragedWeights:
 
     Args:
         network: The trained network, without the wrappers of DDP and torch.compile.
-        decay: In [0, 1).
+        decay: Decay of the average, in [0, 1).
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:

@@ -35,14 +35,14 @@ class Segment:
     """Consecutive epochs of equal cost: of one phase, all before or all after the warm-up without mixing.
 
     Args:
-        first_epoch: Counted from 0.
-        epochs: How many.
+        first_epoch: First epoch, counted from 0.
+        epochs: Number of epochs.
         mixes: False in the warm-up.
         size: Height and width of the images.
         batch_size: Images of one optimiser step, over all processes.
         steps: Optimiser steps of an epoch.
-        step_seconds: Of a step, including the wait for data.
-        wait_seconds: Of these, for data.
+        step_seconds: Seconds of a step, including the wait for data.
+        wait_seconds: Seconds of these spent waiting for data.
         peak_memory: Bytes of this process so far, on its device; None if unknown.
     """
 
@@ -72,12 +72,12 @@ class Plan:
     """Estimated course of a run; its time does not include checkpoints and the report.
 
     Args:
-        segments: In order.
-        epochs: Of the run; a test follows each.
-        test_images: Of one test.
+        segments: Segments in order.
+        epochs: Epochs of the run; a test follows each.
+        test_images: Images of one test.
         test_images_per_second: Over all processes.
         checkpoint_bytes: Size of one checkpoint.
-        kept_checkpoints: How many stay on disk.
+        kept_checkpoints: Number of checkpoints kept on disk.
         machine: `machine_facts` of where it was measured.
     """
 
@@ -136,7 +136,7 @@ def measure_segments(trainer: Trainer, steps: int, seconds: float) -> tuple[Segm
 
 
 def _measure_segment(trainer: Trainer, start: int, end: int, steps: int, seconds: float) -> Segment:
-    stage, group = trainer.timeline.stage(start), trainer.recipe.training.accumulate
+    stage, accumulate = trainer.timeline.stage(start), trainer.recipe.training.accumulate
     first, device = trainer.timeline.first_batch(start), trainer.accelerator.device
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -152,20 +152,20 @@ def _measure_segment(trainer: Trainer, start: int, end: int, steps: int, seconds
             len(step_times) < 2 or mean_seconds_since(start_time, trainer.accelerator) < seconds
         ):
             step_start = time.perf_counter()
-            trainer.optimizer_step(batches, first + len(step_times) * group)
+            trainer.optimizer_step(batches, first + len(step_times) * accumulate)
             _synchronize(device)
-            step_times.append(time.perf_counter() - step_start - sum(waits[-group:]))
+            step_times.append(time.perf_counter() - step_start - sum(waits[-accumulate:]))
         height, width = next(batches).images.shape[2:]
     skipped = min(warm_up, len(step_times) - 1)
     # Workers deliver several batches at once and then none: the mean of the wait counts, not its median.
-    wait = group * statistics.fmean(waits[skipped * group : len(step_times) * group])
+    wait = accumulate * statistics.fmean(waits[skipped * accumulate : len(step_times) * accumulate])
     return Segment(
         first_epoch=start,
         epochs=end - start,
         mixes=start >= trainer.recipe.training.warmup_epochs,
         size=(height, width),
-        batch_size=stage.loader.batch_size * group * trainer.accelerator.num_processes,
-        steps=stage.batches // group,
+        batch_size=stage.loader.batch_size * accumulate * trainer.accelerator.num_processes,
+        steps=stage.batches // accumulate,
         step_seconds=statistics.median(step_times[skipped:]) + wait,
         wait_seconds=wait,
         peak_memory=_peak_memory(device),
@@ -226,7 +226,7 @@ def print_plan(estimate: Plan, console: Console | None = None) -> None:
     """Print a table with a row per segment, and the totals.
 
     Args:
-        estimate: From `plan`.
+        estimate: Result of `plan`.
         console: Standard output by default.
     """
     console = console or Console()

@@ -31,9 +31,9 @@ class Reporter:
         """Begin or resume a run.
 
         Args:
-            title: Of the run.
-            epochs: Of the run.
-            batches: Of all epochs together.
+            title: Title of the run.
+            epochs: Epochs of the run.
+            batches: Batches of all epochs together.
             done: Epochs and batches done before a resume.
         """
 
@@ -106,7 +106,7 @@ class BarReporter(Reporter):
     """A bar over all steps, with the last epoch's test error and the time left.
 
     Args:
-        console: Where to draw it.
+        console: Console to draw on.
     """
 
     def __init__(self, console: Console) -> None:

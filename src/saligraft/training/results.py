@@ -18,8 +18,8 @@ class Scores(NamedTuple):
 
     Args:
         test_loss: Mean cross-entropy.
-        top1_error: In percent.
-        top5_error: In percent.
+        top1_error: Top-1 error in percent.
+        top5_error: Top-5 error in percent.
     """
 
     test_loss: float
@@ -31,7 +31,7 @@ class EpochMetrics(NamedTuple):
     """One line of metrics.jsonl; nothing here depends on the clock or the machine's folders.
 
     Args:
-        epoch: Counted from 1.
+        epoch: Epoch, counted from 1.
         lr: The recipe's learning rate at the last step.
         train_loss: Mean over the epoch's batches.
         test_loss: See `Scores`.
@@ -51,10 +51,10 @@ class EpochTiming(NamedTuple):
     """One line of timing.jsonl.
 
     Args:
-        epoch: Counted from 1.
-        seconds: Of the training part.
-        images_per_second: Of the training part.
-        test_seconds: Of the test after it.
+        epoch: Epoch, counted from 1.
+        seconds: Seconds of the training part.
+        images_per_second: Images per second of the training part.
+        test_seconds: Seconds of the test after it.
         cpu_seconds: CPU time of this process while training, which other programs do not prolong.
     """
 
@@ -72,8 +72,8 @@ class Result:
     Args:
         recipe: What was trained.
         summary: The content of result.json.
-        metrics: Of every epoch.
-        timing: Of every epoch whose times are known.
+        metrics: Metrics of every epoch.
+        timing: Timing of every epoch whose times are known.
         network: The final network, on the device it was trained on, in eval mode.
         test_data: The images it was tested on.
         folder: The run folder; None if nothing was written.
@@ -97,7 +97,7 @@ def summarize(recipe: Recipe, metrics: Sequence[EpochMetrics], parameters: int) 
 
     Args:
         recipe: What was trained.
-        metrics: Of all epochs.
+        metrics: Metrics of all epochs.
         parameters: Number of parameters of the network.
     """
     best = min(reversed(metrics), key=lambda line: line.top1_error)

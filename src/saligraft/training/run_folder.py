@@ -49,8 +49,8 @@ class History(NamedTuple):
     """The finished epochs of a run.
 
     Args:
-        metrics: Of each epoch.
-        timing: Of each epoch whose times can be read.
+        metrics: Metrics of each epoch.
+        timing: Timing of each epoch whose times can be read.
     """
 
     metrics: list[EpochMetrics]
@@ -108,9 +108,9 @@ class RunFolder:
         The names of run files belong to this run once its recipe is written. Before that, such files are the user's.
 
         Args:
-            recipe: Of the run.
-            device: It is trained on.
-            processes: It is trained by.
+            recipe: Recipe of the run.
+            device: Device it is trained on.
+            processes: Number of processes that train it.
             data: Digests of the data, kept in the marker to compare a finished run with once its checkpoints are gone.
         """
         self.remove()
@@ -240,8 +240,8 @@ def read_history(folder: Path, epochs: int, digest: str) -> History:
     """Read the first epochs of a run.
 
     Args:
-        folder: Of the run.
-        epochs: How many to read.
+        folder: Run folder.
+        epochs: Number of epochs to read.
         digest: SHA-256 that these lines of metrics.jsonl must have.
     """
     lines = _read_lines(folder / METRICS)[:epochs]
@@ -254,8 +254,8 @@ def read_finished(folder: Path, recipe: Recipe) -> History | None:
     """Read the epochs of a finished run.
 
     Args:
-        folder: Of the run; one of another recipe is refused.
-        recipe: To be resumed.
+        folder: Run folder; one of another recipe is refused.
+        recipe: Recipe to resume.
 
     Returns:
         None if the run is not finished, or if its files are inconsistent.
@@ -309,8 +309,8 @@ def load_weights(folder: Path, network: nn.Module) -> None:
     """Load the weights of a finished run; errors are one line.
 
     Args:
-        folder: Of the run.
-        network: As the run's recipe builds it.
+        folder: Run folder.
+        network: Network built from the run's recipe.
     """
     path = folder / MODEL
     if not path.is_file():
@@ -330,8 +330,8 @@ def machine_facts(device: torch.device, processes: int) -> dict[str, Any]:
     """Return facts about the machine that times depend on.
 
     Args:
-        device: Of the run.
-        processes: Of the run.
+        device: Device of the run.
+        processes: Number of processes of the run.
     """
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return {

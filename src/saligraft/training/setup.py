@@ -56,9 +56,9 @@ class Stage:
     """Epochs that share one loader; with progressive resizing there are several.
 
     Args:
-        first_epoch: Counted from 0.
+        first_epoch: First epoch of the stage, counted from 0.
         loader: Training batches.
-        batches: Of an epoch: a multiple of the batches of one optimiser step.
+        batches: Batches of an epoch, a multiple of the batches of one optimiser step.
     """
 
     first_epoch: int
@@ -70,8 +70,8 @@ class Timeline:
     """The training batches of a run, numbered from 0 over all epochs.
 
     Args:
-        stages: In order, the first from epoch 0.
-        epochs: Of the run.
+        stages: Stages in order, the first from epoch 0.
+        epochs: Epochs of the run.
     """
 
     def __init__(self, stages: Sequence[Stage], epochs: int) -> None:
@@ -83,8 +83,13 @@ class Timeline:
         """Return the stage of an epoch, counted from 0."""
         return [stage for stage in self.stages if stage.first_epoch <= epoch][-1]
 
+    @property
+    def total_batches(self) -> int:
+        """The number of batches of the entire run."""
+        return self._first_batches[-1]
+
     def first_batch(self, epoch: int) -> int:
-        """Return the number of batches in all epochs before this one; past the end, of the entire run."""
+        """Return the number of batches in all epochs before this one; past the end, `total_batches`."""
         return self._first_batches[min(epoch, self.epochs)]
 
     def close_stages_before(self, epoch: int) -> None:
@@ -101,7 +106,7 @@ def make_timeline(recipe: Recipe, data: Split, accelerator: Accelerator) -> Time
     Args:
         recipe: Batch sizes, phases, and batches per step.
         data: Training images.
-        accelerator: Knows device and processes.
+        accelerator: The run's accelerator: device and processes.
     """
     training = recipe.training
     splits = [(0, data, training.batch_size)]
@@ -131,7 +136,7 @@ def make_loader(
     Args:
         recipe: Seed, augmentation and workers.
         data: Images to load.
-        accelerator: Knows device and processes.
+        accelerator: The run's accelerator: device and processes.
         train: Whether to shuffle, crop and flip.
         step_size: Images of one optimiser step, over all processes and accumulated batches; by default the recipe's.
     """
@@ -172,7 +177,7 @@ def compile_passes(model: nn.Module, source: SaliencySource | None, backend: str
         model: The network, bare or in DDP. It stays uncompiled itself, for tests and for saving under its own names.
         source: If it is the feature map, its training pass is compiled too; other sources run the network through
             hooks that compiled code drops, so they stay uncompiled.
-        backend: Of torch.compile.
+        backend: Backend of torch.compile.
 
     Returns:
         The model that the step is to call.
@@ -190,18 +195,21 @@ def make_step(
     model: nn.Module,
     data: Split,
     generator: torch.Generator,
+    methods: Sequence[Method | MethodChoice],
+    *,
     warmup_steps: int = 0,
-    methods: Sequence[Method | MethodChoice] | None = None,
+    frozen: nn.Module | None = None,
 ) -> TrainingStep:
     """The step of the recipe's method: on originals and mixed images, or as its authors do on the mixed alone.
 
     Args:
-        recipe: Says which method, and how it trains.
+        recipe: Recipe with the method and how it trains.
         model: The network.
-        data: What the images were normalised by.
-        generator: Of all draws.
+        data: Training data, for its statistics and size.
+        generator: CPU generator for all random draws.
+        methods: The recipe's methods.
         warmup_steps: Steps without any mixing.
-        methods: The recipe's, if they are built already.
+        frozen: The network of `method.saliency.network`, if already built.
     """
     normalization = Normalization(data.mean, data.std)
     cross_entropy = functools.partial(mixed_cross_entropy, label_smoothing=recipe.training.label_smoothing)
@@ -213,7 +221,7 @@ def make_step(
     if recipe.method.saliency.name is not None:
         # Maps of a method that has them from the training pass by its authors come with batch statistics in any case.
         mode: Mode | None = "current" if recipe.method.with_originals and recipe.passes == "mixed" else None
-        options["saliency_source"] = recipe.method.saliency.build(model, normalization, mode)
+        options["saliency_source"] = recipe.method.saliency.build(model, normalization, mode, frozen)
     if recipe.weighs_losses:
         options |= {"copies": recipe.training.copies, "loss_weights": recipe.loss_weights}
     if recipe.passes is not None:
@@ -222,26 +230,33 @@ def make_step(
         options["memory"] = SaliencyMemory(samples=len(data))
     if recipe.training.compile:
         model = compile_passes(model, options.get("saliency_source"))
-    methods = recipe.method.build(normalization) if methods is None else methods
     return training_step(model, methods, **options)
 
 
-def check_method(recipe: Recipe, network: nn.Module, data: Split, methods: Sequence[Method | MethodChoice]) -> None:
+def check_method(
+    recipe: Recipe,
+    network: nn.Module,
+    data: Split,
+    methods: Sequence[Method | MethodChoice],
+    frozen: nn.Module | None = None,
+) -> None:
     """Mix a batch of noise of the data's size by every method: what does not fit fails here.
 
     Nothing of the network or of the caller's random state changes.
 
     Args:
-        recipe: Says which methods.
+        recipe: Recipe whose saliency source is checked.
         network: The network.
-        data: Whose image size and statistics hold.
-        methods: Built by the recipe.
+        data: Training data, for its image size and statistics.
+        methods: The recipe's methods.
+        frozen: The network of `method.saliency.network`, if already built.
     """
     images = torch.rand((2, *data.image_shape), generator=torch.Generator().manual_seed(0))
     labels = torch.zeros(2, dtype=torch.int64)
     saliency = torch.ones(2, 4, 4)
     if recipe.method.saliency.name is not None:  # a source may not suit the network, as CAM not every head
-        recipe.method.saliency.build(network, Normalization(data.mean, data.std))(images, labels)
+        normalization = Normalization(data.mean, data.std)
+        recipe.method.saliency.build(network, normalization, frozen=frozen)(images, labels)
     singles = [single for method in methods for single in method.singles()]
     with torch.random.fork_rng():
         for method in (single.without_noise() for single in singles):

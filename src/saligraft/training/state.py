@@ -59,11 +59,11 @@ class Learner(NamedTuple):
     """The parts of a run that change as it learns.
 
     Args:
-        network: Without the wrappers of DDP and torch.compile.
+        network: Network without the wrappers of DDP and torch.compile.
         average: Averaged weights; None if the recipe asks for none.
-        optimizer: As Accelerate wraps it.
-        accelerator: Holds the loss scaler.
-        step: Holds the remembered maps, if it remembers any.
+        optimizer: Optimiser as wrapped by Accelerate.
+        accelerator: The run's accelerator, which holds the loss scaler.
+        step: Training step, with the remembered maps if it has any.
     """
 
     network: nn.Module
@@ -121,8 +121,8 @@ def load_tested_network(network: nn.Module, checkpoint: Checkpoint) -> None:
     """Load the weights that were tested at a checkpoint: the averaged ones where the run has them.
 
     Args:
-        network: As the run's recipe builds it.
-        checkpoint: At the end of an epoch, where all processes have the same network.
+        network: Network built from the run's recipe.
+        checkpoint: Checkpoint at the end of an epoch, where all processes have the same network.
     """
     tensors = {**checkpoint.shared(), **checkpoint.own(0)}
     averaged = {name: value for name, value in _with_prefix(AVERAGE, tensors).items() if name != UPDATES}
@@ -134,8 +134,8 @@ def find_progress(path: Path, recipe: Recipe, accelerator: Accelerator) -> tuple
 
     Args:
         path: The run folder.
-        recipe: Must be that of the run.
-        accelerator: Knows the processes; the main one reads.
+        recipe: Recipe, which must be that of the run.
+        accelerator: The run's accelerator; the main process reads.
 
     Returns:
         The newest intact checkpoint and the epochs before it; of a finished run, all epochs. None where there is none.
@@ -161,7 +161,7 @@ def run_conditions(recipe: Recipe, accelerator: Accelerator, train_data: Split, 
 
     Args:
         recipe: Enters as a digest.
-        accelerator: Knows device and processes.
+        accelerator: The run's accelerator: device and processes.
         train_data: Enters with its classes, number of samples and digest.
         test_data: Enters with its number of samples and digest.
     """
@@ -184,7 +184,7 @@ def check_conditions(now: Mapping[str, Any], checkpoint: Checkpoint) -> list[str
 
     Args:
         now: `run_conditions` of the resumed run.
-        checkpoint: To resume from.
+        checkpoint: Checkpoint to resume from.
 
     Returns:
         A description of every other difference that may change the last digits of the results.

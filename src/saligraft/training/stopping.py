@@ -24,45 +24,45 @@ class RunStopped(KeyboardInterrupt):
     """A signal stopped the run, which has saved a checkpoint to resume from.
 
     Args:
-        number: Of the signal.
+        signal_number: Number of the signal.
         folder: The run folder; None for a run that writes none.
     """
 
-    def __init__(self, number: int, folder: Path | None) -> None:
-        self.number, self.folder = number, folder
-        super().__init__(f"stopped by {signal.Signals(number).name}")
+    def __init__(self, signal_number: int, folder: Path | None) -> None:
+        self.signal_number, self.folder = signal_number, folder
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
 
     @property
     def exit_code(self) -> int:
         """Exit code by the shells' convention: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
-        return 128 + self.number
+        return 128 + self.signal_number
 
 
 class StopRequest:
     """Signal handler that remembers the request to stop."""
 
     def __init__(self) -> None:
-        self.number = 0  # of the signal; 0: none
+        self.signal_number = 0  # 0: none
 
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.number == signal.SIGINT == number:
+    def __call__(self, signal_number: int, frame: FrameType | None) -> None:
+        if self.signal_number == signal.SIGINT == signal_number:
             raise KeyboardInterrupt  # the second Ctrl-C does not wait
         del frame
-        self.number = number
+        self.signal_number = signal_number
 
     def agreed(self, accelerator: Accelerator, *, now: bool) -> int:
         """Return the signal that any process received, the same in all processes; 0 for none.
 
         Args:
-            accelerator: Knows the processes.
+            accelerator: The run's accelerator.
             now: Several processes exchange their signals only if all of them pass True.
         """
         if accelerator.num_processes == 1:
-            return self.number
+            return self.signal_number
         if not now:
             return 0
-        numbers = accelerator.gather(torch.tensor([self.number], device=accelerator.device))
-        return int(numbers.max())
+        signal_numbers = accelerator.gather(torch.tensor([self.signal_number], device=accelerator.device))
+        return int(signal_numbers.max())
 
 
 @contextlib.contextmanager
@@ -88,7 +88,7 @@ class DivergenceError(ValueError):
     """A loss or a weight is no longer a finite number.
 
     Args:
-        epoch: In which it happened, counted from 0.
+        epoch: Epoch in which it happened, counted from 0.
         details: What is not finite.
     """
 
@@ -100,9 +100,9 @@ def mean_loss(losses: Sequence[Tensor], accelerator: Accelerator, epoch: int, *,
     """Average over the batches of all processes.
 
     Args:
-        losses: Of the epoch's batches in this process.
-        accelerator: Knows the processes.
-        epoch: Counted from 0.
+        losses: Losses of the epoch's batches in this process.
+        accelerator: The run's accelerator.
+        epoch: Epoch, counted from 0.
         skip: Leave out losses that are not finite.
     """
     values = torch.stack(list(losses)).cpu().double()
@@ -118,10 +118,10 @@ def check_losses(losses: Sequence[Tensor], accelerator: Accelerator, epoch: int,
     """Raise in all processes for the first batch whose loss is not finite in one of them.
 
     Args:
-        losses: Of the epoch's batches so far, as many in every process.
-        accelerator: Knows the processes.
-        epoch: Counted from 0.
-        batches: Of the entire epoch.
+        losses: Losses of the epoch's batches so far, equally many in every process.
+        accelerator: The run's accelerator.
+        epoch: Epoch, counted from 0.
+        batches: Batches of the entire epoch.
     """
     if not losses:
         return
@@ -142,9 +142,9 @@ def check_weights(network: nn.Module, accelerator: Accelerator, epoch: int) -> N
     """Raise in all processes if a weight or running statistic of one is not finite.
 
     Args:
-        network: As it is in this process.
-        accelerator: Knows the processes.
-        epoch: Counted from 0.
+        network: This process's network.
+        accelerator: The run's accelerator.
+        epoch: Epoch, counted from 0.
     """
     values = [value for value in network.state_dict().values() if value.is_floating_point()]
     own = float(sum(value.abs().sum(dtype=torch.float64) for value in values))  # holds any sum of finite float32

@@ -72,7 +72,7 @@ def train(
         overwrite: Delete the run in the folder first.
         resume: Continue the run in the folder, which then ends with the same files, bit for bit, as if it had never
             been stopped; start one if there is none.
-        reporter: Shows the progress; a bar or plain lines by default, `SilentReporter()` for none.
+        reporter: Progress display; a bar or plain lines by default, `SilentReporter()` for none.
 
     Returns:
         The numbers of all epochs, the summary, and the network.
@@ -125,8 +125,8 @@ class Trainer:
         accelerator: Device, precision and processes, from `make_accelerator`.
         path: The run folder, known to all processes; None writes nothing.
         folder: The open run folder, in the main process alone.
-        reporter: Shows the progress.
-        stop: Remembers a signal to stop.
+        reporter: Progress display; silent by default.
+        stop: Handler that records a signal to stop.
 
     Example:
         >>> from saligraft.training import Trainer, make_recipe
@@ -155,8 +155,10 @@ class Trainer:
             network = setup.make_network(recipe, self.train_data)
             if recipe.network.weights is not None:
                 load_weights_file(network, recipe.network.weights)
-            methods = recipe.method.build(Normalization(self.train_data.mean, self.train_data.std))
-            setup.check_method(recipe, network, self.train_data, methods)
+            normalization = Normalization(self.train_data.mean, self.train_data.std)
+            methods = recipe.method.build(normalization)
+            frozen = recipe.method.saliency.frozen_network(network, normalization)
+            setup.check_method(recipe, network, self.train_data, methods, frozen)
             optimizer = build_optimizer(network, recipe.optimizer)
         with warnings.catch_warnings():
             # torch >= 2.15 renames the option that `make_accelerator` sets; Accelerate knows the old name alone
@@ -170,7 +172,9 @@ class Trainer:
         self.test_loader = setup.make_loader(recipe, self.test_data, accelerator, train=False)
         self.generator = torch.Generator()
         warmup = self.timeline.first_batch(recipe.training.warmup_epochs)
-        self.step = setup.make_step(recipe, self.model, self.train_data, self.generator, warmup, methods)
+        self.step = setup.make_step(
+            recipe, self.model, self.train_data, self.generator, methods, warmup_steps=warmup, frozen=frozen
+        )
         self.learner = Learner(self.network, self.average, self.optimizer, accelerator, self.step)
         self.drops_blocks = any(isinstance(module, DropBlock) for module in self.network.modules())
         self.position = Position()
@@ -191,7 +195,7 @@ class Trainer:
         recipe, timeline, position = self.recipe, self.timeline, self.position
         done = (position.epoch, timeline.first_batch(position.epoch) + position.batch)
         title = recipe.title or f"{recipe.method.name} on {recipe.data.name} with {recipe.network.name}"
-        self.reporter.start(title, timeline.epochs, timeline.first_batch(timeline.epochs), done)
+        self.reporter.start(title, timeline.epochs, timeline.total_batches, done)
         try:
             while self.position.epoch < timeline.epochs:
                 self.run_epoch()
@@ -239,7 +243,7 @@ class Trainer:
             Its mean loss over all processes, and the last learning rate.
         """
         position, training = self.position, self.recipe.training
-        epoch, group = position.epoch, training.accumulate
+        epoch, accumulate = position.epoch, training.accumulate
         stage, first = self.timeline.stage(epoch), self.timeline.first_batch(epoch)
         self.network.train()
         stage.loader.set_epoch(epoch)
@@ -248,9 +252,9 @@ class Trainer:
         while position.batch < stage.batches:
             self.set_learning_rate(epoch + position.batch / stage.batches)
             position.losses += self.optimizer_step(batches, first + position.batch)
-            position.batch += group
+            position.batch += accumulate
             clock = position.add_time(clock)
-            steps, at_end = (first + position.batch) // group, position.batch == stage.batches
+            steps, at_end = (first + position.batch) // accumulate, position.batch == stage.batches
             if steps % READ_LOSSES_EVERY == 0:
                 self._check_losses()
             if training.checkpoint_steps and steps % training.checkpoint_steps == 0 and not at_end:
@@ -259,14 +263,14 @@ class Trainer:
         loss = mean_loss(position.losses, self.accelerator, epoch, skip=training.on_nonfinite == "skip")
         self._check_losses()
         position.add_time(clock)
-        return loss, self.set_learning_rate(epoch + (stage.batches - group) / stage.batches)
+        return loss, self.set_learning_rate(epoch + (stage.batches - accumulate) / stage.batches)
 
     def optimizer_step(self, batches: Iterator[Batch], number: int) -> list[Tensor]:
         """Update the weights once, with the gradient of one or more batches.
 
         Args:
-            batches: As many are taken as the recipe accumulates.
-            number: Of the first of them in the run, counted from 0.
+            batches: Training batches; `training.accumulate` batches are consumed.
+            number: Number of the first of them in the run, counted from 0.
 
         Returns:
             The loss of each batch; NaN if the step was skipped.
@@ -299,7 +303,7 @@ class Trainer:
         """Add one batch's share of the gradient; returns its loss, unread: reading would wait for the device."""
         self.seed_batch(number)
         if self.drops_blocks:
-            set_drop_block_progress(self.network, number / self.timeline.first_batch(self.timeline.epochs))
+            set_drop_block_progress(self.network, number / self.timeline.total_batches)
         images = setup.in_memory_format(self.recipe, batch.images)
         out = self.step(images, batch.labels, index=batch.index, geometry=batch.geometry)
         self.accelerator.backward(out.loss / self.recipe.training.accumulate)
@@ -309,7 +313,7 @@ class Trainer:
         """Seed a batch's mixing draws, and torch's global stream for layers such as dropout.
 
         Args:
-            number: Of the batch in the run, counted from 0.
+            number: Number of the batch in the run, counted from 0.
         """
         place = (self.recipe.seed, number, self.accelerator.process_index)
         self.generator.manual_seed(key(*place, setup.MIXING))
@@ -342,7 +346,7 @@ class Trainer:
         return scores
 
     def save_checkpoint(self) -> None:
-        """Save a checkpoint, unless the newest is of this position; diverged numbers raise and leave the last one."""
+        """Save a checkpoint, unless one exists for this position; raises on divergence and keeps the previous one."""
         position = self.position
         here = (position.epoch, position.batch)
         if self.path is None or here == self.saved:
@@ -418,7 +422,7 @@ class Trainer:
             check_losses(position.losses, self.accelerator, position.epoch, self.timeline.stage(position.epoch).batches)
 
     def _stop_if_requested(self, *, now: bool) -> None:
-        number = self.stop.agreed(self.accelerator, now=now)
-        if number:
+        signal_number = self.stop.agreed(self.accelerator, now=now)
+        if signal_number:
             self.save_checkpoint()
-            raise RunStopped(number, self.path)
+            raise RunStopped(signal_number, self.path)

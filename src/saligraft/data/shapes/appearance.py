@@ -38,7 +38,7 @@ def oklch_to_rgb(lightness: Tensor, chroma: Tensor, hue: Tensor) -> Tensor:
     Args:
         lightness: (...).
         chroma: (...).
-        hue: In turns, (...).
+        hue: Hue in turns, (...).
     """
     angle = 2 * math.pi * hue
     lab = torch.stack([lightness, chroma * angle.cos(), chroma * angle.sin()], dim=-1)
@@ -53,9 +53,9 @@ class Palette(NamedTuple):
     Args:
         ground: (B,3).
         ground_accent: (B,3).
-        fill: Of the object, (B,3).
+        fill: Colour of the object, (B,3).
         fill_accent: (B,3).
-        clutter: Of P pieces, (B,P,3).
+        clutter: Colours of P pieces, (B,P,3).
     """
 
     ground: Tensor

@@ -129,7 +129,7 @@ def outline_distance(outline: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
     Args:
         outline: Index of the outline, (B,).
-        x: In the outline's own frame, (B,H,W).
+        x: Horizontal place in the outline's own frame, (B,H,W).
         y: Likewise.
     """
     tables = distance_tables()[outline].unsqueeze(1)

@@ -57,7 +57,7 @@ class Pose(NamedTuple):
 
     Args:
         centre: (B,2).
-        radius: Of the disc of equal area, (B,).
+        radius: Radius of the disc of equal area, (B,).
         inverse: Map into the object's own frame, (B,2,2).
     """
 

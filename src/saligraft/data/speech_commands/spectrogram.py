@@ -128,7 +128,7 @@ def slow(samples: Tensor, factor: float) -> Tensor:
 
     Args:
         samples: The wave (n).
-        factor: Of its length.
+        factor: Factor of its length.
     """
     length = round(len(samples) * factor)
     if length in (0, len(samples)):

@@ -78,7 +78,7 @@ def augmix(images: Tensor, drawn: AugMixDraws) -> Tensor:
 
     Args:
         images: RGB, (B, 3, H, W) in [0, 1].
-        drawn: From `AugMix.draw`.
+        drawn: Draws from `AugMix.draw`.
     """
     _check_rgb(images)
     clean = checks.at_least_float32(images)
@@ -106,10 +106,10 @@ class AugMix(StepStrategy):
         severity: Up to 10; the authors use 3 for CIFAR, 1 in their ImageNet script.
         alpha: Chain weights ~ Dirichlet(alpha), their share in the blend with the clean image ~ Beta(alpha, alpha).
         consistency: Weight of the Jensen-Shannon term in the loss.
-        mean: Of each channel; the authors use 0.5 for CIFAR.
-        std: Of each channel.
+        mean: Mean of each channel; the authors use 0.5 for CIFAR.
+        std: Standard deviation of each channel.
         normalized: Whether the input is already normalised, instead of in [0, 1].
-        probability: Of a sample being augmented; the views of others are the image itself.
+        probability: Probability that a sample is augmented; the views of others are the image itself.
         per: Whether draws, that coin included, are made for each "sample" or once per "batch".
 
     Example:
@@ -154,7 +154,7 @@ class AugMix(StepStrategy):
 
         Args:
             images: (B, 3, H, W).
-            generator: On the CPU; None for torch's global one.
+            generator: CPU generator for all random draws; None uses torch's global generator.
         """
         self._check_draw(images, generator)
         batch, count, device = len(images), self._count(images), images.device

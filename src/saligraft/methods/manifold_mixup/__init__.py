@@ -72,7 +72,7 @@ class ManifoldMixup(FeatureMixer):
     Args:
         probability: share of the samples (or batches) that are mixed.
         per: whether λ and the decision to mix are drawn for each "sample" or for the "batch".
-        alpha: of the Beta distribution; the authors use 2 for CIFAR and Tiny-ImageNet.
+        alpha: parameter of the Beta distribution; the authors use 2 for CIFAR and Tiny-ImageNet.
         layers: names of modules of the model, or "input" for the images; None for the input and the ends of its first
             stages, by the rules of `saligraft.methods.manifold_mixup.layers`.
 
@@ -125,7 +125,7 @@ class ManifoldMixup(FeatureMixer):
         Args:
             images: (B, C, H, W); the draws are moved to their device.
             layers: from `layers_of`.
-            generator: on the CPU; by default torch's global one.
+            generator: CPU generator for all random draws; None uses torch's global generator.
         """
         self._check_draw(images, generator)
         batch = len(images)
@@ -147,7 +147,7 @@ class ManifoldMixup(FeatureMixer):
             model: the model in training, uncompiled down to the mixed layers and without gradient checkpointing.
             images: (B, C, H, W).
             labels: (B,) or (B, K).
-            generator: on the CPU; by default torch's global one.
+            generator: CPU generator for all random draws; None uses torch's global generator.
         """
         check_batch(images, labels)
         checks.label_values(labels)

@@ -118,7 +118,7 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
     the gradient, and a method gets only saliency.
 
     Args:
-        alpha: Of the Beta distribution; λ is the prior of the mask's mean, not the mean itself.
+        alpha: Parameter of the Beta distribution; λ is the prior of the mask's mean, not the mean itself.
         grids: Blocks per side; one is drawn per mini-batch.
         beta: Weight of label smoothness.
         gamma: Weight of data smoothness.
@@ -129,10 +129,10 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
         transport_cost: ξ; None leaves blocks in place.
         transport_grid: Minimum blocks per side of the transport; the authors' CIFAR commands amount to 8.
         solver: "scipy" (BSD), "pymaxflow" (GPL, faster), or "auto": PyMaxflow if installed; the masks are the same.
-        adversarial_probability: Of noise on the source, and on the destination; 0.1 in the authors' commands.
+        adversarial_probability: Probability of noise on the source, and on the destination; the authors use 0.1.
         adversarial_radius: Largest change of a pixel in [0, 1].
         pixel_mean: Mean by which images were normalised; if set, noisy pixels are clamped to [0, 1].
-        probability: Of a sample being mixed; the others are left unchanged.
+        probability: Probability that a sample is mixed; the others are left unchanged.
         per: One λ per "batch", as in the authors' code, or one per "sample".
 
     Example:
@@ -220,7 +220,7 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
             labels: (B,) or (B, K).
             saliency: (B, h, w).
             drawn: What `draw` returned.
-            shown: As in `puzzlemix`.
+            shown: Images to show, as in `puzzlemix`.
         """
         return puzzlemix(
             images,

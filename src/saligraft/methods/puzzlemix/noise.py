@@ -66,9 +66,9 @@ def adversarial(
 
     Args:
         images: (B, C, H, W).
-        start: From `noisy_start`.
-        gradient: Of the loss at `start`.
-        share: In [0, 1].
+        start: Noisy images from `noisy_start`.
+        gradient: Gradient of the loss at `start`.
+        share: Share of a full step, in [0, 1].
         scale: How the images were normalised.
         radius: Largest change of a pixel in [0, 1].
     """
