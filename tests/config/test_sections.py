@@ -90,7 +90,7 @@ def test_schedules_are_named_as_they_are_looked_up() -> None:
     ("table", "message"),
     [
         ({"name": "wrn-11-2"}, r"depth must be 6n \+ 4"),
-        ({"name": "wrn-10-1", "options": {"width": 3}}, "wrn-10-1 has no option 'width'; valid: dropout"),
+        ({"name": "wrn-10-1", "options": {"width": 3}}, "wrn-10-1 has no option 'width'; valid: stem_stride"),
         ({"name": "torchvision:resnet18", "options": {"nothing": 1}}, "nothing"),
     ],
 )

@@ -24,11 +24,12 @@ from saligraft.experiments.results import RowResult, collect
 from saligraft.training.run_folder import RESULT
 
 SEEDS = 3
+PLAIN_EQUAL = f"{PLAIN}-{EQUAL_PASSES}"
 # Error minus that of plain training, whole and with 25 % hidden: clearly lower, clearly higher, or in doubt.
-SHIFTS = {PLAIN: (0.0, 0.0), EQUAL_PASSES: (-9.0, 0.0), "cutmix": (-4.0, -8.0), GRAFTING: (-4.0, -8.0)}
+SHIFTS = {PLAIN: (0.0, 0.0), PLAIN_EQUAL: (-9.0, 0.0), "cutmix": (-4.0, -8.0), GRAFTING: (-4.0, -8.0)}
 NAMES = {
     PLAIN: "Plain training",
-    EQUAL_PASSES: "Plain at equal passes",
+    PLAIN_EQUAL: "Plain at equal passes",
     "cutmix": "CutMix",
     GRAFTING: "Saliency Grafting",
 }
@@ -57,13 +58,13 @@ def results(tmp_path: Path) -> list[RowResult]:
 def test_rows_differ_in_method_and_passes_alone() -> None:
     tables, recipes = {}, {row.method: row.load(1) for row in demo_rows("laptop")}
     assert [row.title for row in demo_rows("laptop")] == list(NAMES.values())
-    assert passes_of(recipes[EQUAL_PASSES]) == passes_of(recipes[GRAFTING])
+    assert passes_of(recipes[PLAIN_EQUAL]) == passes_of(recipes[GRAFTING])
     assert recipes[GRAFTING].training.warmup_epochs == 5
     for method, recipe in recipes.items():
         tables[method] = recipe.model_dump(exclude={"method": True, "training": {"epochs", "warmup_epochs"}})
         assert recipe.data.name == "shapes"
         assert not recipe.data.held_out
-        assert (recipe.training.epochs == recipes[PLAIN].training.epochs) == (method != EQUAL_PASSES)
+        assert (recipe.training.epochs == recipes[PLAIN].training.epochs) == (method != PLAIN_EQUAL)
     assert all(table == tables[PLAIN] for table in tables.values())
     assert recipes["cutmix"].method.options["probability"] == 0.5  # as the notes say
 
