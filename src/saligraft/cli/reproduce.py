@@ -147,7 +147,7 @@ def _print_list(
             table.add_row("", name, cost)
     table.caption = (
         "Of all runs together; passes are forward + backward passes over the training images, in epochs. Experiments "
-        "share equal runs: all of them together take less. Times: real data with --set training.precision=bf16; half as "
-        "long again without."
+        "share equal runs: all of them together take less. Times: real data with --set training.precision=bf16; "
+        "half as long again without."
     )
     Console().print(table)

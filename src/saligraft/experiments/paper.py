@@ -409,13 +409,13 @@ REGIME = Experiment(
                 Case(name=name, title=title, settings=settings, laptop=HELD_OUT, at=at)
                 for name, title, settings, at in (
                     ("", "as chosen", (), ALWAYS),
-                    ("narrow", "WRN-10-1", ("network.name=wrn-10-1",), SMALLER),
-                    ("wide", "WRN-10-3", ("network.name=wrn-10-3",), SMALLER),
-                    ("full-maps", "last map 8×8", ("network.options.stem_stride=1",), SMALLER),
-                    ("short", "30 epochs", ("training.epochs=30",), SMALLER),
-                    ("long", "100 epochs", ("training.epochs=100",), SMALLER),
-                    ("few", "25 images a class", ("data.per_class_subset=25",), SMALLER),
-                    ("decay", "weight decay 0.0005", ("optimizer.weight_decay=0.0005",), SMALLER),
+                    ("narrow", "WRN-10-1", ("network.name=wrn-10-1",), ("laptop",)),
+                    ("wide", "WRN-10-3", ("network.name=wrn-10-3",), ("laptop",)),
+                    ("full-maps", "last map 8×8", ("network.options.stem_stride=1",), ("laptop",)),
+                    ("short", "30 epochs", ("training.epochs=30",), ("laptop",)),
+                    ("long", "100 epochs", ("training.epochs=100",), ("laptop",)),
+                    ("few", "25 images a class", ("data.per_class_subset=25",), ("laptop",)),
+                    ("decay", "weight decay 0.0005", ("optimizer.weight_decay=0.0005",), ("laptop",)),
                 )
             ),
         ),
