@@ -405,18 +405,20 @@ REGIME = Experiment(
             protocol=WRN,
             methods=(PLAIN,),
             group="",
-            cases=tuple(
-                Case(name=name, title=title, settings=settings, laptop=HELD_OUT, at=at)
-                for name, title, settings, at in (
-                    ("", "as chosen", (), ALWAYS),
-                    ("narrow", "WRN-10-1", ("network.name=wrn-10-1",), ("laptop",)),
-                    ("wide", "WRN-10-3", ("network.name=wrn-10-3",), ("laptop",)),
-                    ("full-maps", "last map 8×8", ("network.options.stem_stride=1",), ("laptop",)),
-                    ("short", "30 epochs", ("training.epochs=30",), ("laptop",)),
-                    ("long", "100 epochs", ("training.epochs=100",), ("laptop",)),
-                    ("few", "25 images a class", ("data.per_class_subset=25",), ("laptop",)),
-                    ("decay", "weight decay 0.0005", ("optimizer.weight_decay=0.0005",), ("laptop",)),
-                )
+            cases=(
+                Case(title="as chosen", laptop=HELD_OUT),
+                *(
+                    Case(name=name, title=title, settings=(setting,), laptop=HELD_OUT, at=("laptop",))
+                    for name, title, setting in (
+                        ("narrow", "WRN-10-1", "network.name=wrn-10-1"),
+                        ("wide", "WRN-10-3", "network.name=wrn-10-3"),
+                        ("full-maps", "last map 8×8", "network.options.stem_stride=1"),
+                        ("short", "30 epochs", "training.epochs=30"),
+                        ("long", "100 epochs", "training.epochs=100"),
+                        ("few", "25 images a class", "data.per_class_subset=25"),
+                        ("decay", "weight decay 0.0005", "optimizer.weight_decay=0.0005"),
+                    )
+                ),
             ),
         ),
     ),
