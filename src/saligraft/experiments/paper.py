@@ -363,7 +363,7 @@ FIGURES = (
         parts=(
             Part(
                 protocol=WRN,
-                methods=(PLAIN, "cutmix", GRAFTING),
+                methods=(GRAFTING, "cutmix", PLAIN),
                 cases=(*_lengths("smoke", 2, 3), *_lengths("laptop", 30, 60, 120), *_lengths("paper", 100, 400)),
             ),
         ),
