@@ -43,6 +43,9 @@ def test_the_list_names_everything_with_its_cost(tmp_path: Path, capsys) -> None
         (["table-wrn", "--launcher", "cloud"], "launcher must be one of"),
         (["table-wrn", "--seeds", "0"], "--seeds must be >= 1"),
         (["table-wrn", "--jobs", "0"], "--jobs must be >= 1"),
+        (["table-wrn", "--gpus", "-1"], "--gpus must be >= 0"),
+        (["table-wrn", "--set", "training.epochs=x"], "training.epochs"),
+        (["table-wrn", "--data-root", "no/such/folder"], "no/such/folder"),
     ],
 )
 def test_mistakes_end_in_one_line_and_exit_code_2(tmp_path: Path, capsys, arguments: list[str], words: str) -> None:
@@ -51,3 +54,9 @@ def test_mistakes_end_in_one_line_and_exit_code_2(tmp_path: Path, capsys, argume
     assert len(captured.err.strip().splitlines()) == 1
     assert words in captured.err
     assert not (tmp_path / "out").exists()
+
+
+def test_out_must_be_a_folder(tmp_path: Path, capsys) -> None:
+    (tmp_path / "out").write_text("")
+    assert run(["reproduce", "table-wrn", "--scale", "smoke", "--out", str(tmp_path / "out")]) == 2
+    assert "--out must be a folder, got the file" in capsys.readouterr().err

@@ -71,13 +71,15 @@ def reproduce(
     from saligraft.experiments.results import write_results
     from saligraft.experiments.runner import LocalLauncher, SlurmLauncher, run_jobs
     from saligraft.reports.tables import markdown_table, terminal_table
+    from saligraft.training.setup import load_split
 
     one_of("scale", scale, SCALES)
     chosen = cast("ScaleName", scale)
     one_of("launcher", launcher, LAUNCHERS)
-    for flag, value in (("--seeds", seeds), ("--jobs", jobs)):
+    for flag, value in (("--seeds", seeds), ("--jobs", jobs), ("--minutes", minutes)):
         if value is not None:
             whole_number(flag, value, least=1)
+    whole_number("--gpus", gpus, least=0)
     for name in names or ():
         one_of("experiment", name, (*EXPERIMENTS, ALL))
     selected = list(EXPERIMENTS) if not names or ALL in names else list(dict.fromkeys(names))
@@ -92,6 +94,11 @@ def reproduce(
     every = [job for name in selected for job in jobs_of(EXPERIMENTS[name], rows[name], counts[name], out)]
     cluster = SlurmLauncher(folder=out / "slurm", partition=partition, gpus=gpus, minutes=minutes, parallel=jobs or 256)
     words = ["saligraft", *sys.argv[1:]]
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out must be a folder, got the file {out}")
+    unfinished = {job.recipe.data.model_dump_json(): job.recipe for job in every if not job.trained}
+    for recipe in unfinished.values():  # missing data must not fail every run on its own
+        load_split(recipe, "test")
     try:
         failures = run_jobs(every, LocalLauncher(processes=jobs) if launcher == "local" else cluster)
     except KeyboardInterrupt:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from saligraft.experiments.experiment import (
+    EQUAL_PASSES,
     MEASURES,
     Experiment,
     Metric,
@@ -145,7 +146,7 @@ def result_table(experiment: Experiment, results: Sequence[RowResult]) -> Result
         rows.append(tuple(cells))
     quoted = "; † quoted by the paper" if with_paper else ""
     notes = [
-        f"Mean ± standard error over seeds, in %{quoted}. Passes: forward + backward passes over the "
+        f"Mean ± standard error over seeds; errors in %{quoted}. Passes: forward + backward passes over the "
         "training images, in epochs. CPU seconds: of one run's training. Map: cells of the last feature map.",
     ]
     chosen = {result.row.title: result.variant for result in results if len(result.row.variants) > 1}
@@ -171,10 +172,9 @@ def difference_table(experiment: Experiment, results: Sequence[RowResult]) -> Re
             rows.append((name, *(str(difference or "–") for difference in differences)))
     if not rows:
         return None
-    note = (
-        "Same seeds; 95 % interval of Student's t, each on its own. Better or worse: the interval excludes zero. "
-        "Equal passes: plain training for as many epochs as the method makes passes."
-    )
+    note = "Same seeds; 95 % interval of Student's t, each on its own. Better or worse: the interval excludes zero."
+    if any(result.row.method.endswith(EQUAL_PASSES) for result in results):
+        note += " Equal passes: trained for as many epochs as Saliency Grafting makes passes."
     columns = ("Difference", *(capitalized(metric.title) for metric in metrics))
     return ResultTable(columns=columns, rows=tuple(rows), notes=(note,))
 

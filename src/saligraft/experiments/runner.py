@@ -1,6 +1,7 @@
 """Run the jobs of experiments: finished ones are kept, missing ones resumed, here or on a cluster.
 
-A run that was stopped resumes from its last checkpoint; so Ctrl-C, a kill or a lost machine costs an epoch at most.
+A run that was stopped resumes from its last checkpoint. Ctrl-C saves one first; a kill or a lost machine costs what was
+trained since the last, `training.checkpoint_epochs` at most.
 """
 
 import json
