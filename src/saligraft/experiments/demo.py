@@ -52,7 +52,7 @@ REGIME = (
     *("training.epochs=100", "training.checkpoint_epochs=20", "training.batch_size=50", "schedule.peak=0.15"),
     *("optimizer.name=sgd", "optimizer.lr=0.1", "optimizer.nesterov=true", "optimizer.weight_decay=0.0005"),
 )
-SECONDS_PER_PASS = 0.4  # over all training images, with its share of tests and measurements, on an idle core
+SECONDS_PER_PASS = 0.55  # over all training images, with its share of tests and measurements, on an idle core
 DEMO = Experiment(
     name="demo",
     title="Saliency Grafting against plain training and CutMix",
