@@ -17,7 +17,8 @@ from saligraft.experiments.experiment import (
     run_folder,
 )
 from saligraft.experiments.measures import MEASURE_FUNCTIONS
-from saligraft.experiments.paper import EXPERIMENTS, WRN, regime
+from saligraft.experiments.paper import EXPERIMENTS, regime
+from saligraft.experiments.paper.regimes import WRN
 from saligraft.training import load_recipe
 
 PLAIN_EQUAL = f"none-{EQUAL_PASSES}"

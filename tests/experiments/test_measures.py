@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from saligraft.experiments.measures import training
+from saligraft.experiments.measures import label_course, label_truth, training
 from saligraft.training import SilentReporter, load_recipe, train
 from saligraft.training.setup import load_split
 
@@ -28,3 +28,21 @@ def test_the_training_error_is_that_of_the_images_trained_on(tmp_path: Path) -> 
         wrong = (network(images).argmax(dim=1) != data.labels).float().mean()
     assert len(data) == 30
     assert abs(training(tmp_path / "run")["top1_error"] - 100 * float(wrong)) < 1e-4
+
+
+def test_the_course_of_label_truth_ends_with_that_of_the_finished_run(tmp_path: Path) -> None:
+    settings = [
+        "training.epochs=4",
+        "training.keep_checkpoints=3",
+        "training.batch_size=10",
+        "method.options.grids=[4]",
+    ]
+    recipe = load_recipe("shapes-wrn-10-2-saliency-grafting", [*SMALL, *settings, "training.warmup_epochs=1"])
+    train(recipe, tmp_path / "run", reporter=SilentReporter())
+    course, final = label_course(tmp_path / "run"), label_truth(tmp_path / "run")
+    assert {place.rpartition(", ")[2] for place in course} == {"50 %", "75 %", "100 %"}
+    for label in ("area", "calibrated"):
+        assert course[f"{label} labels, 100 %"] == final[f"saliency-grafting, error of {label} labels"]
+    assert course["calibrated labels, 50 %"] != course["calibrated labels, 100 %"]
+    gap = final["saliency-grafting, error of calibrated labels"] - final["saliency-grafting, error of area labels"]
+    assert abs(final["saliency-grafting, calibrated minus area"] - gap) < 1e-9

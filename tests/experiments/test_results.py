@@ -105,7 +105,8 @@ def test_points_of_a_figure_are_compared_with_levels_and_with_their_own_place() 
     rows = rows_at("figure-copies")
     results = collect(experiment, rows, 1, Path("nowhere"))
     names = {(subject.row.name, other.row.name) for subject, other in compared_pairs(experiment, results)}
-    assert names == {(f"saliency-grafting-{k}", other) for k in (1, 2) for other in ("none", f"puzzlemix-{k}")}
+    levels = {(f"saliency-grafting-{k}", other) for k in (1, 2) for other in ("none", f"puzzlemix-{k}")}
+    assert names == levels | {(f"{method}-2", f"{method}-1") for method in ("saliency-grafting", "puzzlemix")}
     scarcity = EXPERIMENTS["table-scarcity"]
     results = collect(scarcity, rows_at("table-scarcity"), 1, Path("nowhere"))
     assert all(a.row.group == b.row.group for a, b in compared_pairs(scarcity, results))
@@ -145,3 +146,41 @@ def test_without_any_run_the_table_has_dashes(tmp_path: Path) -> None:
     results = collect(experiment, rows, SEEDS, tmp_path)
     assert {row[1] for row in result_table(experiment, results).rows} == {"–"}
     assert difference_table(experiment, results) is None
+
+
+def test_more_metrics_than_rows_make_a_table_with_a_line_per_metric(tmp_path: Path) -> None:
+    experiment, rows = EXPERIMENTS["label-truth"], rows_at("label-truth")
+    metric = experiment.metrics[0]
+    for row in rows:
+        for seed, value in enumerate((8.0, 10.0)):
+            write_run(row, tmp_path, seed, 40.0)
+            folder = run_folder(row.load(seed), tmp_path)
+            measures = json.loads((folder / MEASURES).read_text())
+            measures["label_truth"] = {metric.key.partition("/")[2]: value}
+            (folder / MEASURES).write_text(json.dumps(measures))
+    table = result_table(experiment, collect(experiment, rows, 2, tmp_path))
+    assert table.columns == ("Method", "Saliency Grafting", "Saliency Grafting")
+    lines = {line[0]: line[1:] for line in table.rows}
+    margin = 12.7062  # t of 97.5 % with one degree of freedom, times a standard error of 1
+    assert lines["Grafting, error of area labels"][0] == f"9.00 ± 1.00 [{9 - margin:.2f}, {9 + margin:.2f}]"
+    assert lines["Group"] == ("Tiny-ImageNet", "CUB")
+    assert lines["Grafting, diversity"] == ("–", "–")
+    assert lines["Passes"] == ("2 + 2", "2 + 2")
+
+
+@pytest.mark.parametrize(
+    ("name", "pair"),
+    [
+        ("figure-temperature", ("saliency-grafting-0.01", "saliency-grafting-0.2")),
+        ("figure-copies", ("puzzlemix-4", "puzzlemix-1")),
+        ("table-ablation", ("wrn-saliency-grafting-stochastic-area", "wrn-saliency-grafting-deterministic-area")),
+    ],
+)
+def test_contrasts_compare_rows_of_one_method(name: str, pair: tuple[str, str]) -> None:
+    experiment = EXPERIMENTS[name]
+    results = collect(experiment, rows_at(name, "laptop"), 1, Path("nowhere"))
+    names = [(one.row.name, other.row.name) for one, other in compared_pairs(experiment, results)]
+    assert pair in names
+    assert len(set(names)) == len(names)
+    for one, other in experiment.contrasts:  # each exists where all of the experiment is run
+        assert {one, other} <= {row.name for row in rows_at(name, "paper")}

@@ -21,7 +21,7 @@ from saligraft.experiments.experiment import (
     rows_of,
     run_folder,
 )
-from saligraft.experiments.paper import SMOKE
+from saligraft.experiments.paper.regimes import SMOKE
 from saligraft.experiments.results import RowResult, collect, compared_pairs
 from saligraft.experiments.runner import run_job
 from saligraft.experiments.show import POOL, choose, draw_gallery, network_of_run

@@ -49,6 +49,7 @@ class Metric(NamedTuple):
 BEST = Metric("top1_error/best", "top-1 error, best epoch", "top1")
 LAST = Metric("top1_error/last10_mean", "top-1 error, last 10 epochs")
 BEST_TOP5 = Metric("top5_error/best", "top-5 error, best epoch", "top5")
+MEMORISED = Metric("training/top1_error", "top-1 error on the training images")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +135,7 @@ class Experiment:
         x_title: Horizontal axis; empty for tables.
         draw: Draws further files from the finished runs: called with the rows' folders of seed 0 and the output folder.
         equal_passes: Methods that are also trained for as many passes as the subject, except at the scale `paper`.
+        contrasts: Names of further rows to compare, the first minus the second.
     """
 
     name: str
@@ -149,6 +151,7 @@ class Experiment:
     x_title: str = ""
     draw: Callable[[Mapping[str, Path], Path], list[Path]] | None = None
     equal_passes: tuple[str, ...] = (PLAIN,)
+    contrasts: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from saligraft.experiments.experiment import passes_of, training_seconds
-from saligraft.experiments.label_truth import evaluate_label_truth
+from saligraft.experiments.label_truth import evaluate_label_truth, methods_of_run
 from saligraft.experiments.show import network_of_run
 from saligraft.masks import salient_regions
 from saligraft.saliency import resize_saliency, saliency_source
@@ -102,13 +102,35 @@ def label_truth(folder: Path) -> dict[str, float | None]:
         folder: Folder of a run on data with masks or boxes, whose network provides the maps.
 
     Returns:
-        All in percent, by method.
+        All but the rank correlations in percent, by method.
     """
     found: dict[str, float | None] = {}
     for method, truth in evaluate_label_truth(folder).items():
         found |= {f"{method}, error of {label} labels": 100 * error for label, error in truth.error.items()}
+        found[f"{method}, calibrated minus area"] = 100 * (truth.error["calibrated"] - truth.error["area"])
+        found |= {f"{method}, rank correlation of {label} labels": r for label, r in truth.rank_correlation.items()}
         found |= {f"{method}, unseen by {label} labels": share for label, share in truth.unseen.items()}
         found[f"{method}, diversity"] = None if truth.diversity is None else 100 * truth.diversity
+    return found
+
+
+def label_course(folder: Path) -> dict[str, float]:
+    """Measure the error of the labels of the run's own method at each checkpoint that the run kept.
+
+    Args:
+        folder: Folder of a run on data with masks or boxes.
+
+    Returns:
+        Mean absolute errors in percent, by label and share of the epochs, to the nearest quarter.
+    """
+    final = SavedRun.load(folder)
+    own = final.recipe.method.name
+    methods = {own: methods_of_run(final)[own]}
+    found: dict[str, float] = {}
+    for epoch, run in final.through_training():
+        truth = evaluate_label_truth(run, methods=methods)[own]
+        share = 25 * round(4 * epoch / final.recipe.training.epochs)
+        found |= {f"{label} labels, {share} %": 100 * error for label, error in truth.error.items()}
     return found
 
 
@@ -119,4 +141,5 @@ MEASURE_FUNCTIONS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "localization": localization,
     "maps": maps,
     "label_truth": label_truth,
+    "label_course": label_course,
 }

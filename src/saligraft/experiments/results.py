@@ -110,14 +110,21 @@ def compared_pairs(experiment: Experiment, results: Sequence[RowResult]) -> list
     Args:
         experiment: The declaration.
         results: One per row.
+
+    Returns:
+        These pairs, then those of `experiment.contrasts`.
     """
     subjects = [result for result in results if result.row.method == experiment.subject]
     others = [result for result in results if result.row.method != experiment.subject]
+    named = {result.row.name: result for result in results}
     return [
-        (subject, other)
-        for subject in subjects
-        for other in others
-        if other.row.group == subject.row.group and other.row.x in (None, subject.row.x)
+        *(
+            (subject, other)
+            for subject in subjects
+            for other in others
+            if other.row.group == subject.row.group and other.row.x in (None, subject.row.x)
+        ),
+        *((named[one], named[other]) for one, other in experiment.contrasts if {one, other} <= named.keys()),
     ]
 
 
@@ -127,6 +134,9 @@ def result_table(experiment: Experiment, results: Sequence[RowResult]) -> Result
     Args:
         experiment: The declaration.
         results: One per row.
+
+    Returns:
+        A table with one line per row; with one line per metric where there are more metrics than rows.
     """
     grouped = any(result.row.group_title for result in results)
     with_paper = {metric.key for metric in experiment.metrics if any(metric.key in r.row.expected for r in results)}
@@ -134,25 +144,30 @@ def result_table(experiment: Experiment, results: Sequence[RowResult]) -> Result
     for metric in experiment.metrics:
         columns += [capitalized(metric.title), *["paper"] * (metric.key in with_paper)]
     columns += ["Seeds", "CPU seconds", "Passes", "Map"]
+    by_metric = len(experiment.metrics) > len(results)
     rows = []
     for result in results:
         cells = [result.row.title, *[result.row.group_title] * grouped]
         for metric in experiment.metrics:
-            cells.append(str(result.estimate(metric) or "–"))
+            found = result.estimate(metric)
+            cells.append("–" if found is None else found.with_interval() if by_metric else str(found))
             if metric.key in with_paper:
                 cells.append(paper_text(result.row.expected.get(metric.key), result.row.quoted))
         passes = f"{result.cost('forward')} + {result.cost('backward')}"
         cells += [str(len(result.records)), result.cost("seconds"), passes, result.cost("map")]
         rows.append(tuple(cells))
     quoted = "; † quoted by the paper" if with_paper else ""
+    interval = ", with the 95 % interval of Student's t" if by_metric else ""
     notes = [
-        f"Mean ± standard error over seeds; errors in %{quoted}. Passes: forward + backward passes over the "
+        f"Mean ± standard error over seeds{interval}; errors in %{quoted}. Passes: forward + backward passes over the "
         "training images, in epochs. CPU seconds: of one run's training. Map: cells of the last feature map.",
     ]
     chosen = {result.row.title: result.variant for result in results if len(result.row.variants) > 1}
     if chosen:
         notes.append(f"Chosen on test error over seeds, as in the paper: {chosen}.")
-    return ResultTable(columns=tuple(columns), rows=tuple(rows), notes=tuple(notes))
+    lines = [tuple(columns), *rows]
+    heading, *body = zip(*lines, strict=True) if by_metric else lines
+    return ResultTable(columns=heading, rows=tuple(body), notes=tuple(notes))
 
 
 def difference_table(experiment: Experiment, results: Sequence[RowResult]) -> ResultTable | None:

@@ -24,6 +24,16 @@ class Estimate(NamedTuple):
         spread = "" if math.isnan(self.standard_error) else f" ± {self.standard_error:.2f}"
         return f"{self.mean:.2f}{spread}"
 
+    @property
+    def margin(self) -> float:
+        """Half the width of the 95 % interval of Student's t; NaN for a single seed."""
+        return math.nan if self.seeds == 1 else t_quantile((1 + CONFIDENCE) / 2, self.seeds - 1) * self.standard_error
+
+    def with_interval(self) -> str:
+        """The text with the 95 % interval."""
+        interval = "" if self.seeds == 1 else f" [{self.mean - self.margin:.2f}, {self.mean + self.margin:.2f}]"
+        return f"{self}{interval}"
+
 
 class Difference(NamedTuple):
     """A method minus a baseline on the same seeds.
@@ -89,11 +99,11 @@ def paired_difference(
         -2.17 [-2.88, -1.45] better
     """
     differences = [ours - theirs for ours, theirs in zip(method, baseline, strict=True)]
-    mean, error, count = estimate(differences)
+    found = estimate(differences)
+    mean, count = found.mean, found.seeds
     if count == 1:
         return Difference(mean, math.nan, math.nan, 1, "not resolved")
-    margin = t_quantile((1 + CONFIDENCE) / 2, count - 1) * error
-    low, high = mean - margin, mean + margin
+    low, high = mean - found.margin, mean + found.margin
     resolved = "better" if (mean > 0) == higher_is_better else "worse"
     verdict = "not resolved" if low <= 0 <= high or low == high else resolved
     return Difference(mean, low, high, count, verdict)
