@@ -296,8 +296,8 @@ MUTANTS = [
     Mutant(
         "grafts-labelled-as-originals",
         "step.py",
-        "StepOutput(self.criterion(logits, mixed), logits, mixed)",
-        "StepOutput(self.criterion(logits, MixedBatch.unmixed(mixed.images, mixed.source_labels)), logits, mixed)",
+        "batch_loss(self.criterion, logits, mixed)",
+        "batch_loss(self.criterion, logits, MixedBatch.unmixed(mixed.images, mixed.source_labels))",
         ORACLE,
     ),
     # Passes.

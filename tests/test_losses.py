@@ -1,10 +1,13 @@
 """Losses against torch's own, applied to each label set or to the dense rows."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from saligraft import (
     CutMix,
@@ -13,6 +16,7 @@ from saligraft import (
     mixed_cross_entropy,
     mixed_softmax_binary_cross_entropy,
 )
+from saligraft.losses import batch_loss
 
 K = 5
 reductions = st.sampled_from(["mean", "sum", "none"])
@@ -161,3 +165,63 @@ def test_refuses_bad_input() -> None:
         mixed_binary_cross_entropy(logits, mixed)
     with pytest.raises(ValueError, match=r"labels must lie in \[0, 1\]"):
         mixed_binary_cross_entropy(logits, as_rows(mixed)._replace(source_labels=torch.full((6, K), 3.0)))
+
+
+class RowsAlone(nn.Module):
+    """As timm's SoftTargetCrossEntropy."""
+
+    def forward(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return -(targets * logits.log_softmax(dim=1)).sum(dim=1).mean()
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        nn.CrossEntropyLoss(label_smoothing=0.1),
+        nn.BCEWithLogitsLoss(),
+        RowsAlone(),
+        F.cross_entropy,
+        partial(F.cross_entropy, label_smoothing=0.2),
+    ],
+)
+def test_any_other_criterion_gets_dense_targets(criterion: nn.Module) -> None:
+    logits, mixed = mixed_indices(0)
+    rows = torch.stack(
+        [
+            weight * F.one_hot(source, K) + (1 - weight) * F.one_hot(destination, K)
+            for weight, source, destination in zip(
+                mixed.source_weight, mixed.source_labels, mixed.destination_labels, strict=True
+            )
+        ]
+    )
+    torch.testing.assert_close(batch_loss(criterion, logits, mixed), criterion(logits, rows))
+
+
+class MarkedModule(nn.Module):
+    takes_mixed_batch = True
+
+    def forward(self, logits: torch.Tensor, mixed: MixedBatch) -> torch.Tensor:
+        return logits.sum() * mixed.source_weight.sum()
+
+
+def marked(logits: torch.Tensor, mixed: MixedBatch, scale: float = 1.0) -> torch.Tensor:
+    return scale * logits.sum() * mixed.source_weight.sum()
+
+
+marked.takes_mixed_batch = True
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        mixed_cross_entropy,
+        partial(partial(mixed_cross_entropy, label_smoothing=0.1), reduction="sum"),
+        mixed_softmax_binary_cross_entropy,
+        MarkedModule(),
+        marked,
+        partial(marked, scale=2.0),
+    ],
+)
+def test_a_marked_criterion_gets_the_mixed_batch(criterion: nn.Module) -> None:
+    logits, mixed = mixed_indices(0)
+    assert torch.equal(batch_loss(criterion, logits, mixed), criterion(logits, mixed))

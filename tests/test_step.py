@@ -367,7 +367,7 @@ def test_refuses_bad_arguments() -> None:
         sg.GraftingStep(model, sg.SaliencyGrafting(), loss_weights=3)
     with pytest.raises(TypeError, match=r"generator must be a torch\.Generator or None, got int"):
         sg.GraftingStep(model, sg.SaliencyGrafting(), generator=7)
-    with pytest.raises(TypeError, match="criterion must be a function of logits and mixed batch, got int"):
+    with pytest.raises(TypeError, match="criterion must be a function of logits and targets, got int"):
         sg.MixingStep(model, criterion=5)
     with pytest.raises(TypeError, match="images must be floating point"):
         sg.MixingStep(model)(torch.ones(2, 3, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]))

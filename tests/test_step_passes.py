@@ -344,3 +344,16 @@ def test_two_processes_remember_the_same(tmp_path: Path, unused_port: int) -> No
         views = sg.saliency.memory.Views.of(torch.cat(shown), index, geometry)
         memory.refresh(seen, share, partner, views)
     torch.testing.assert_close(first["maps"].float(), memory.maps.float(), rtol=3e-3, atol=1e-3)
+
+
+def test_a_disabled_step_refreshes_remembered_maps_as_warm_up_does() -> None:
+    steps = [grafting(Network(), passes="remembered", warmup_steps=count) for count in (0, 2)]
+    steps[0].enabled = False
+    for step in steps:
+        for _ in range(2):
+            assert step(*batch()).mixed is None
+    ours, warm = (step.memory.state_dict() for step in steps)
+    assert ours.keys() == warm.keys()
+    assert all(torch.equal(ours[name], warm[name]) for name in ours if isinstance(ours[name], Tensor))
+    steps[0].enabled = True
+    assert steps[0](*batch()).mixed.mask.any()

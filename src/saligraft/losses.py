@@ -3,7 +3,9 @@
 Shapes: logits (B, K). Losses are computed in float32 at least, also under autocast.
 """
 
-from typing import Literal, get_args
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +16,34 @@ from saligraft.batch import MixedBatch
 
 Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS: tuple[str, ...] = get_args(Reduction)
+Criterion = Callable[[Tensor, Any], Tensor]
+
+
+def batch_loss(criterion: Criterion, logits: Tensor, mixed: MixedBatch) -> Tensor:
+    """Call a criterion with what it takes: the `MixedBatch` if it is marked so, else dense rows of targets.
+
+    The losses of this module are marked by an attribute, ``takes_mixed_batch = True``, which also counts on a class, a
+    module or the function inside a `functools.partial`. Any other criterion is called as those of torch and timm are,
+    with ``mixed.targets(num_classes)``, (B, K).
+
+    Args:
+        criterion: Function of logits and either of the two.
+        logits: (B, K), of the mixed images.
+        mixed: Both label sets and their weight.
+
+    Example:
+        >>> import torch, saligraft as sg
+        >>> mixed = sg.MixedBatch.unmixed(torch.zeros(2, 3, 8, 8), torch.tensor([0, 1]))
+        >>> batch_loss(torch.nn.CrossEntropyLoss(), torch.zeros(2, 4), mixed)
+        tensor(1.3863)
+    """
+    return criterion(logits, mixed if _takes_mixed_batch(criterion) else mixed.targets(logits.shape[1]))
+
+
+def _takes_mixed_batch(criterion: Any) -> bool:
+    while isinstance(criterion, partial) and not hasattr(criterion, "takes_mixed_batch"):
+        criterion = criterion.func
+    return bool(getattr(criterion, "takes_mixed_batch", False))
 
 
 def mixed_cross_entropy(
@@ -134,6 +164,10 @@ def mixed_softmax_binary_cross_entropy(logits: Tensor, mixed: MixedBatch, *, red
     log_complement = torch.where(largest, others.logsumexp(dim=1, keepdim=True), (-others.exp()).log1p())
     loss = -(targets * log_probability + (1 - targets) * log_complement)
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
+for _loss in (mixed_cross_entropy, mixed_binary_cross_entropy, mixed_softmax_binary_cross_entropy):
+    vars(_loss)["takes_mixed_batch"] = True
 
 
 def _label_loss(log_probability: Tensor, labels: Tensor, class_weight: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import add
 from typing import Any, Literal, NamedTuple, get_args
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from saligraft import checks
 from saligraft.batch import MixedBatch
 from saligraft.hooks import exclusive_use, find_ddp
-from saligraft.losses import mixed_cross_entropy
+from saligraft.losses import Criterion, batch_loss, mixed_cross_entropy
 from saligraft.methods.base import BatchMixer, check_batch, saliency_sources
 from saligraft.remembering import Recalled, RememberedMaps, check_remembered
 from saligraft.saliency.base import NetworkSource, SaliencySource
@@ -26,7 +26,6 @@ from saligraft.saliency.memory import SaliencyMemory
 from saligraft.saliency.sources import SALIENCY_SOURCES, SourceLike
 from saligraft.saliency.sources import saliency_source as saliency_source_of
 
-Criterion = Callable[[Tensor, MixedBatch], Tensor]
 PassPlan = Literal["both", "mixed", "remembered"]
 
 
@@ -51,11 +50,15 @@ class StepOutput(NamedTuple):
 
 
 class TrainingStep(ABC):
-    """What all kinds of step share: model, validation, the warm-up without any mixing, and the state of a loop.
+    """What all kinds of step share: model, validation, plain steps without any mixing, and the state of a loop.
+
+    After ``step.enabled = False`` every step is one plain pass, as during warm-up, until it is set again. This is part
+    of the state.
 
     Args:
         model: The network.
-        criterion: (logits, MixedBatch) -> scalar; by default `mixed_cross_entropy`.
+        criterion: (logits, targets) -> scalar, targets being dense rows (B, K), such as `torch.nn.CrossEntropyLoss()`;
+            one with an attribute ``takes_mixed_batch = True`` gets the `MixedBatch`. By default `mixed_cross_entropy`.
         warmup_steps: Steps without any mixing.
         generator: CPU generator for all random draws; None uses torch's global generator.
     """
@@ -73,11 +76,12 @@ class TrainingStep(ABC):
         checks.whole_number("warmup_steps", warmup_steps, least=0)
         checks.generator(generator)
         if criterion is not None and not callable(criterion):
-            raise TypeError(f"criterion must be a function of logits and mixed batch, got {type(criterion).__name__}")
+            raise TypeError(f"criterion must be a function of logits and targets, got {type(criterion).__name__}")
         self.model = model
         self.criterion: Criterion = criterion or mixed_cross_entropy
         self.warmup_steps = warmup_steps
         self.generator = generator
+        self.enabled = True
         self.steps_taken = 0
         self._warned_of_zeros = False
 
@@ -102,17 +106,17 @@ class TrainingStep(ABC):
             return self._step(images, labels, recalled)
 
     @property
-    def in_warmup(self) -> bool:
-        """Whether the current step is one without any mixing."""
-        return self.steps_taken <= self.warmup_steps
+    def is_plain(self) -> bool:
+        """Whether the current step is one without any mixing: during warm-up, or while `enabled` is False."""
+        return not self.enabled or self.steps_taken <= self.warmup_steps
 
     def _recall(self, images: Tensor, index: Tensor | None, geometry: Tensor | None) -> Recalled | None:  # noqa: ARG002
         """What is remembered of the batch; None for a step that remembers no maps."""
         return None
 
     def _step(self, images: Tensor, labels: Tensor, recalled: Recalled | None) -> StepOutput:  # noqa: ARG002
-        """Passes and loss: plain during warm-up."""
-        return self._plain(images, labels) if self.in_warmup else self._train(images, labels)
+        """Passes and loss."""
+        return self._plain(images, labels) if self.is_plain else self._train(images, labels)
 
     def _plain(self, images: Tensor, labels: Tensor) -> StepOutput:
         """One pass of the unchanged images."""
@@ -121,7 +125,7 @@ class TrainingStep(ABC):
     def _output(self, mixed: MixedBatch) -> StepOutput:
         """One training pass of a mixed batch, and its loss."""
         logits = self._logits(mixed.images)
-        return StepOutput(self.criterion(logits, mixed), logits, mixed)
+        return StepOutput(batch_loss(self.criterion, logits, mixed), logits, mixed)
 
     def _logits(self, images: Tensor) -> Tensor:
         """One training pass."""
@@ -143,9 +147,9 @@ class TrainingStep(ABC):
         """Passes and loss once the network is warm."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The steps taken and the generator's state, all that a resumed loop needs."""
+        """The steps taken, `enabled` and the generator's state, all that a resumed loop needs."""
         generator = None if self.generator is None else self.generator.get_state()
-        return {"steps_taken": self.steps_taken, "generator": generator}
+        return {"steps_taken": self.steps_taken, "enabled": self.enabled, "generator": generator}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a state.
@@ -154,6 +158,7 @@ class TrainingStep(ABC):
             state: State returned by `state_dict`.
         """
         self.steps_taken = int(state["steps_taken"])
+        self.enabled = bool(state.get("enabled", True))  # older states lack it
         if self.generator is not None and state["generator"] is not None:
             self.generator.set_state(state["generator"])
 
@@ -161,7 +166,8 @@ class TrainingStep(ABC):
 class GraftingStep(TrainingStep):
     """Train on originals and grafts: all that a training loop needs (§4, §5).
 
-    Two forward passes: that of the originals gives logits and saliency. To compile, compile both passes:
+    Two forward passes: that of the originals gives logits and saliency. After ``step.enabled = False`` a step is one
+    plain pass, as during warm-up, until it is set again; this is part of the state. To compile, compile both passes:
     ``GraftingStep(torch.compile(model), method, saliency_source=torch.compile(SaliencyCapture(model)))``.
 
     Args:
@@ -170,14 +176,15 @@ class GraftingStep(TrainingStep):
         layer: Layer whose features give the saliency, as a module or its name; found automatically if None.
         saliency_source: Overrides the method's default source: a name ("cam", "fine-grained", ...), a `SaliencySource`
             or a function of the images.
-        criterion: (logits, MixedBatch) -> scalar; by default `mixed_cross_entropy`.
+        criterion: (logits, targets) -> scalar, targets being dense rows (B, K), such as `torch.nn.CrossEntropyLoss()`;
+            one with an attribute ``takes_mixed_batch = True`` gets the `MixedBatch`. By default `mixed_cross_entropy`.
         copies: Grafted batches per step (k of §5.2), each one pass more, with partner, p_B and grid redrawn.
         loss_weights: Loss weights of the originals (if trained on) and of each copy; equal by default, as if all were
             in one batch.
         passes: "both" is the paper: originals and grafts, 2 forward and 2 backward passes. "mixed" trains on grafts
             alone; a forward pass without gradients or side effects, with batch statistics, gives the maps: 2
             forward, 1 backward. "remembered" trains on grafts alone and makes no other pass: the feature maps of a step
-            refresh those remembered of its samples, which warm-up steps fill in; it needs `index` in each call. A
+            refresh those remembered of its samples, which plain steps do too; it needs `index` in each call. A
             sample without a map yet is neither grafted nor grafted onto.
         memory: The table of "remembered"; by default one that grows with the largest index, for which each step reads
             the index on the host.
@@ -238,7 +245,7 @@ class GraftingStep(TrainingStep):
                 logits = self._logits(images)
             else:  # one pass of the originals gives logits and S  (§4.3)
                 logits, saliency = self.source.with_logits(self.model, images, labels)
-            losses.append(self.criterion(logits, MixedBatch.unmixed(images, labels)))
+            losses.append(batch_loss(self.criterion, logits, MixedBatch.unmixed(images, labels)))
         elif self.source is not None:
             saliency = self.source(images, labels)
         self._warn_of_zeros(self.source, saliency)
@@ -261,14 +268,14 @@ class GraftingStep(TrainingStep):
     def _step(self, images: Tensor, labels: Tensor, recalled: Recalled | None) -> StepOutput:
         if self.remembered is None or recalled is None:
             return super()._step(images, labels, recalled)
-        mixed = None if self.in_warmup else self.remembered.mix(images, labels, recalled, self.generator)
+        mixed = None if self.is_plain else self.remembered.mix(images, labels, recalled, self.generator)
         shown = mixed or MixedBatch.unmixed(images, labels)
         logits, saliency = self.remembered.training_pass(shown, labels, recalled.views)
         self._warn_of_zeros(self.source, saliency)
-        return StepOutput(self.criterion(logits, shown), logits, mixed)
+        return StepOutput(batch_loss(self.criterion, logits, shown), logits, mixed)
 
     def state_dict(self) -> dict[str, Any]:
-        """The steps taken, the generator's state and the remembered maps, all that a resumed loop needs."""
+        """The state of `TrainingStep` and the remembered maps, all that a resumed loop needs."""
         own = {} if self.memory is None else {"memory": self.memory.state_dict()}
         return super().state_dict() | own
 
@@ -288,7 +295,8 @@ class MixingStep(TrainingStep):
         method: A batch mixer; None for plain training.
         layer: Layer whose features give the saliency, as a module or its name; found automatically if None.
         saliency_source: Overrides the method's default source, as in `GraftingStep`.
-        criterion: (logits, MixedBatch) -> scalar; by default `mixed_cross_entropy`.
+        criterion: (logits, targets) -> scalar, targets being dense rows (B, K), such as `torch.nn.CrossEntropyLoss()`;
+            one with an attribute ``takes_mixed_batch = True`` gets the `MixedBatch`. By default `mixed_cross_entropy`.
         warmup_steps: Steps without any mixing.
         generator: CPU generator for all random draws; None uses torch's global generator.
 

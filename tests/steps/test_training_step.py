@@ -1,6 +1,7 @@
 """Steps of the other kinds: one pass each, the same call and state as the steps of batch mixers."""
 
 import importlib.util
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,54 @@ def test_warm_up_trains_plainly_and_is_part_of_the_state(kind: type, method: obj
     step(images, labels)
     resumed(images, labels)
     assert torch.equal(resumed_model.shown[-1], model.shown[-1])
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        sg.SaliencyGrafting(),
+        sg.CutMix(),
+        MIXER,
+        pytest.param(AugMix(), marks=needs_torchvision),
+        sg.PuzzleMix(adversarial_probability=0.5),
+        MethodChoice([MIXER, sg.Mixup()]),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_disabled_steps_are_one_plain_pass_and_draw_nothing(method: object) -> None:
+    images, labels = batch()
+    model, generator = Counting(), seeded()
+    step = training_step(model, method, generator=generator)
+    before = generator.get_state()
+    step.enabled = False
+    out = step(images, labels)
+    assert len(model.shown) == 1
+    assert torch.equal(model.shown[0], method.prepare(images) if isinstance(method, AugMix) else images)
+    assert out.mixed is None
+    torch.testing.assert_close(out.loss, nn.functional.cross_entropy(out.logits, labels))
+    assert torch.equal(generator.get_state(), before)
+
+    resumed = training_step(Counting(), method, generator=torch.Generator())
+    resumed.load_state_dict(step.state_dict())
+    assert not resumed.enabled
+    state = step.state_dict()
+    del state["enabled"]  # as saved before the switch existed
+    resumed.load_state_dict(state)
+    assert resumed.enabled
+
+
+@needs_torchvision
+def test_every_kind_takes_a_plain_criterion() -> None:
+    criterion = nn.CrossEntropyLoss(label_smoothing=0.3)
+    smoothed = partial(sg.mixed_cross_entropy, label_smoothing=0.3)
+    for method in (sg.SaliencyGrafting(), sg.CutMix(), MIXER, AugMix(), MethodChoice([sg.Mixup()])):
+        torch.manual_seed(0)
+        model = Counting()
+        losses = [
+            training_step(model, method, criterion=each, generator=seeded())(*batch()).loss
+            for each in (criterion, smoothed)
+        ]
+        torch.testing.assert_close(*losses)
 
 
 def test_training_step_finds_the_step_of_every_kind() -> None:

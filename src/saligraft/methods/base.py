@@ -106,6 +106,29 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
         parts = (method for method in self.singles() if method is not self)
         return any(isinstance(method, BatchMixer) and method.moves_pixels for method in parts)
 
+    @property
+    def blends(self) -> bool:
+        """True where a mixed pixel may be a blend of two, which images of whole numbers cannot hold."""
+        parts = (method for method in self.singles() if method is not self)
+        return any(isinstance(method, BatchMixer) and method.blends for method in parts)
+
+    def as_transform(self, num_classes: int | None = None) -> MixingTransform:
+        """Make a function ``(images, labels) -> (images, targets)`` of the method, for collate functions.
+
+        Only methods that need no network: Mixup, CutMix, SaliencyMix with its own map, and their combinations.
+
+        Args:
+            num_classes: K of the targets (B, K); required for labels that are class indices.
+
+        Example:
+            >>> import torch, saligraft as sg
+            >>> mix = sg.CutMix().as_transform(num_classes=10)
+            >>> images, targets = mix(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.arange(4))
+            >>> images.dtype, targets.shape
+            (torch.uint8, torch.Size([4, 10]))
+        """
+        return MixingTransform(self, num_classes)
+
     @abstractmethod
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> Draws:
         """Make every random choice for this batch, on the host; moved to the device of `images`.
@@ -168,6 +191,53 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
         It is λ in the baselines, and the probability p_B of a cell in Saliency Grafting.
         """
         return draws.beta(alpha, self._count(images), generator=generator).expand(len(images))
+
+
+@dataclass(frozen=True)
+class MixingTransform:
+    """A method without a network as a function of a batch, for a DataLoader's `collate_fn` or torchvision's `v2`.
+
+    It can be pickled, so it works in worker processes, and draws from torch's global generator, which a DataLoader
+    seeds in each worker. Images may also be uint8 where the method pastes.
+
+    Args:
+        method: A batch mixer that needs no saliency of a network.
+        num_classes: K of the targets; None for labels given as rows.
+    """
+
+    method: BatchMixer[Any]
+    num_classes: int | None = None
+
+    def __post_init__(self) -> None:
+        name = type(self.method).__name__
+        if self.method.needs_saliency:
+            raise ValueError(
+                f"{name} needs saliency maps of a network, which a transform does not have: train by "
+                "GraftingStep(model, method), or call method(images, labels, saliency) with maps of SaliencyCapture"
+            )
+        if self.num_classes is not None:
+            checks.whole_number("num_classes", self.num_classes, least=1)
+
+    def __call__(self, images: Any, labels: Any = None) -> tuple[Tensor, Tensor]:
+        """Mix a batch.
+
+        Args:
+            images: (B, C, H, W), or images and labels as a pair.
+            labels: (B,) or (B, K).
+
+        Returns:
+            The mixed images, in the dtype of the images, and targets (B, K), float32 or wider.
+        """
+        if labels is None and isinstance(images, tuple | list) and len(images) == 2:
+            images, labels = images
+        checks.tensor("images", images)
+        checks.labels(labels, len(images))
+        whole = images.dtype == torch.uint8
+        if whole and self.method.blends:
+            name = type(self.method).__name__
+            raise TypeError(f"images must be floating point for {name}, which blends them, got {images.dtype}")
+        mixed = self.method(images.float() if whole else images, labels)
+        return mixed.images.to(images.dtype), mixed.targets(self.num_classes)
 
 
 def check_batch(images: Tensor, labels: Tensor) -> None:

@@ -74,6 +74,10 @@ class Mixup(BatchMixer[MixupDraws]):
         super().__post_init__()
         checks.positive("alpha", self.alpha)
 
+    @property
+    def blends(self) -> bool:
+        return True
+
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> MixupDraws:
         partner = self.draw_partners(images, generator)
         ratio = self.draw_ratio(images, self.alpha, generator)

@@ -1,6 +1,7 @@
 """Training steps for methods other than batch mixers, and `training_step`, which picks the step for any method."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from saligraft.batch import MixedBatch
 from saligraft.hooks import find_ddp
+from saligraft.losses import batch_loss
 from saligraft.methods.base import BatchMixer, saliency_sources
 from saligraft.methods.choice import MethodChoice
 from saligraft.methods.compose import Compose
@@ -88,7 +90,8 @@ class ViewsStep(TrainingStep):
         views = self.method.views(images, generator=self.generator)
         logits = self._logits(torch.cat(views)).chunk(len(views))
         originals = MixedBatch.unmixed(views[0], labels)
-        return StepOutput(self.method.loss(logits, originals, self.criterion), logits[0], None)
+        criterion = partial(batch_loss, self.criterion)
+        return StepOutput(self.method.loss(logits, originals, criterion), logits[0], None)
 
 
 class ChoiceStep(TrainingStep):

@@ -192,6 +192,10 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
     def moves_pixels(self) -> bool:
         return self.transport_cost is not None
 
+    @property
+    def blends(self) -> bool:
+        return True
+
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> PuzzleMixDraws:
         if self.adversarial_probability:
             # Raised here, which every step calls, instead of silently training without the noise.
