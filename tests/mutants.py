@@ -949,7 +949,7 @@ MUTANTS = [
     ),
     Mutant(
         "top-1-counts-second",
-        "training/evaluate.py",
+        "training/results.py",
         "(rank >= 1).sum()",
         "(rank > 1).sum()",
         "tests/training/test_evaluate.py::test_scores_equal_a_count_by_hand",

@@ -17,7 +17,7 @@ from saligraft.experiments.label_truth import (
     rank_correlation,
     visible_shares,
 )
-from saligraft.training import SavedRun, SilentReporter, make_recipe, train
+from saligraft.training import SavedRun, SilentReporter, load_run, make_recipe, train
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> SavedRun:
         "training": {"epochs": 1, "batch_size": 16},
     }
     train(make_recipe(table), folder / "run", reporter=SilentReporter())
-    return SavedRun.load(folder / "run")
+    return load_run(folder / "run")
 
 
 def test_visible_shares_equal_a_count_of_pixels(generator: torch.Generator) -> None:
@@ -153,14 +153,14 @@ def test_labels_that_name_the_unseen(run: SavedRun) -> None:
     masks = torch.zeros_like(run.data.masks)  # type: ignore[attr-defined]
     masks[::2, 12:, 4:8] = True  # unseen as a source, in the lower half
     masks[1::2, 2:6, 4:8] = True
-    blind = replace(run, data=replace(run.data, masks=masks))
+    blind = replace(run, test_data=replace(run.data, masks=masks))
     truth: LabelTruth = evaluate_label_truth(blind, methods={"wrong": Wrong()}, draws=2)["wrong"]
     assert 20 < truth.unseen["own"] < 80
     assert truth.unseen["area"] == 0
 
 
 def test_boxes_serve_where_there_are_no_masks(run: SavedRun) -> None:
-    boxed = replace(run, data=replace(run.data, masks=None))
+    boxed = replace(run, test_data=replace(run.data, masks=None))
     truth = evaluate_label_truth(boxed, draws=2, methods={"cutmix": sg.CutMix()})["cutmix"]
     masked = evaluate_label_truth(run, draws=2, methods={"cutmix": sg.CutMix()})["cutmix"]
     assert truth.error["own"] == pytest.approx(masked.error["own"], abs=0.1)
@@ -169,7 +169,7 @@ def test_boxes_serve_where_there_are_no_masks(run: SavedRun) -> None:
 
 def test_what_cannot_be_measured_is_refused(run: SavedRun) -> None:
     with pytest.raises(ValueError, match=r"label truth needs data with masks or boxes, .* got shapes"):
-        evaluate_label_truth(replace(run, data=replace(run.data, masks=None, boxes=None)))
+        evaluate_label_truth(replace(run, test_data=replace(run.data, masks=None, boxes=None)))
     with pytest.raises(ValueError, match="leave pixels in place, got puzzlemix, which moves them"):
         evaluate_label_truth(run, methods={"puzzlemix": sg.PuzzleMix()})
     with pytest.raises(ValueError, match="needs single methods, got both, which is made of several"):

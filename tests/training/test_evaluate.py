@@ -21,7 +21,6 @@ from saligraft.saliency.rescale import resize_saliency
 from saligraft.training import (
     ClassErrors,
     Recipe,
-    SavedRun,
     SilentReporter,
     calibration,
     evaluate,
@@ -30,6 +29,7 @@ from saligraft.training import (
     evaluate_corruptions,
     evaluate_localization,
     evaluate_run,
+    load_run,
     make_recipe,
     record_evaluation,
     train,
@@ -175,7 +175,7 @@ def answers(folder: Path) -> tuple[Tensor, Tensor, Tensor, nn.Module]:
 
 def test_predictions_are_the_network_s_in_the_order_of_the_data(two_runs: tuple[Path, Path]) -> None:
     _, labels, logits, _ = answers(two_runs[0])
-    predictions = SavedRun.load(two_runs[0]).predictions
+    predictions = load_run(two_runs[0]).predictions
     assert torch.equal(predictions.labels, labels)
     torch.testing.assert_close(predictions.logits, logits, rtol=1e-4, atol=1e-5)
     assert predictions.scores == evaluate_run(two_runs[0])
@@ -185,7 +185,7 @@ def test_predictions_are_the_network_s_in_the_order_of_the_data(two_runs: tuple[
 def test_one_pass_serves_all_evaluations_of_predictions(
     two_runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, calls = SavedRun.load(two_runs[0]), []
+    run, calls = load_run(two_runs[0]), []
     monkeypatch.setattr(
         run.network, "forward", lambda images: calls.append(len(images)) or torch.zeros(len(images), 10)
     )
@@ -286,7 +286,7 @@ class SeesTheObject(nn.Module):
 
 
 def test_localization_finds_the_true_boxes_of_shapes(two_runs: tuple[Path, Path]) -> None:
-    run = SavedRun.load(two_runs[0])
+    run = load_run(two_runs[0])
     images = answers(two_runs[0])[0]
     network = SeesTheObject(run.data.masks, run.data.labels, images).eval()  # type: ignore[attr-defined]
     seeing = replace(run, network=network)
@@ -332,15 +332,15 @@ def test_localization_of_a_trained_network_by_hand(two_runs: tuple[Path, Path]) 
 
 
 def test_localization_needs_boxes(two_runs: tuple[Path, Path]) -> None:
-    run = SavedRun.load(two_runs[0])
+    run = load_run(two_runs[0])
     with pytest.raises(ValueError, match=r"localization needs data with boxes, such as shapes, .* got shapes"):
-        evaluate_localization(replace(run, data=replace(run.data, boxes=None)))
+        evaluate_localization(replace(run, test_data=replace(run.data, boxes=None)))
 
 
 def test_networks_of_kept_checkpoints(tiny_table: dict[str, Any], tmp_path: Path) -> None:
     tiny_table["training"].update(epochs=3, keep_checkpoints=3, ema_decay=0.5)
     result = train(make_recipe(tiny_table), tmp_path / "run", reporter=SilentReporter())
-    epochs = {epoch: evaluate_run(run) for epoch, run in SavedRun.load(tmp_path / "run").through_training()}
+    epochs = {epoch: evaluate_run(run) for epoch, run in load_run(tmp_path / "run").through_training()}
     assert list(epochs) == [1, 2, 3]
     for line in result.metrics:
         assert epochs[line.epoch] == (line.test_loss, line.top1_error, line.top5_error)

@@ -19,8 +19,10 @@ from saligraft import __version__
 from saligraft.cli.bench import bench
 from saligraft.cli.demo import demo
 from saligraft.cli.evaluate import evaluate
+from saligraft.cli.export import export
 from saligraft.cli.list import list_choices
 from saligraft.cli.match_temperature import match_temperature
+from saligraft.cli.predict import predict
 from saligraft.cli.reproduce import reproduce
 from saligraft.cli.show import show
 from saligraft.cli.train import train
@@ -72,6 +74,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "show": show,
     "train": train,
     "evaluate": evaluate,
+    "predict": predict,
+    "export": export,
     "reproduce": reproduce,
     "bench": bench,
     "match-temperature": match_temperature,

@@ -82,7 +82,7 @@ def evaluate(
     [bold]saligraft evaluate runs/tiny --calibration --corruptions --classes --predictions tiny.csv[/bold]   several
     """
     from saligraft.reports.evaluation import write_predictions
-    from saligraft.training import SavedRun, leave_group, record_evaluation
+    from saligraft.training import SavedRun, leave_group, load_run, record_evaluation
 
     if reference is not None and not occlude:
         raise ValueError(f"--reference needs --occlude; got {reference}")
@@ -91,7 +91,7 @@ def evaluate(
     for percent in occlude or []:
         if not 0 <= percent <= 100:
             raise ValueError(f"--occlude must lie in [0, 100], got {percent:g}")
-    saved = SavedRun.load(run, settings or [])
+    saved = load_run(run, settings or [])
     requested: dict[Callable[[SavedRun], _Part], bool] = {
         _scores: not occlude,
         partial(_occlusion, percents=occlude or [], reference=reference): bool(occlude),

@@ -8,7 +8,7 @@ from typing import Any
 from saligraft.checks import one_of
 from saligraft.data.cifar import cifar10, cifar100
 from saligraft.data.cub import cub
-from saligraft.data.dataset import ImageData, Split, StreamedData
+from saligraft.data.dataset import ImageData, Inputs, Split, StreamedData
 from saligraft.data.folder import folder
 from saligraft.data.image_files import ImageFiles
 from saligraft.data.imagenet import imagenet
@@ -25,6 +25,7 @@ __all__ = [
     "ImageData",
     "ImageFiles",
     "InMemoryLoader",
+    "Inputs",
     "Loader",
     "Split",
     "StreamedData",

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -18,6 +18,26 @@ from torch.utils.data import Dataset
 
 from saligraft.checks import numbers, whole_number
 from saligraft.data.files import FileNames
+
+
+class Inputs(NamedTuple):
+    """What a network takes and what its logits mean: stored with the weights, so that they can be used without data.
+
+    Args:
+        classes: Names of the classes, in the order of the logits.
+        mean: Per channel, of values in [0,1].
+        std: Standard deviation per channel, likewise.
+        image_shape: Channels, height, width.
+        test_crop: Share of the side of a resized image that a test view shows.
+        keep_ratio: Whether images keep their aspect ratio; otherwise a view shows the entire image.
+    """
+
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    image_shape: tuple[int, int, int]
+    test_crop: float = 1.0
+    keep_ratio: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,6 +99,11 @@ class Split(Dataset[tuple[Tensor, int]], ABC):
     @abstractmethod
     def image_shape(self) -> tuple[int, int, int]:
         """Channels, height, width."""
+
+    @property
+    def inputs(self) -> Inputs:
+        """What a network trained on this data takes."""
+        return Inputs(self.classes, self.mean, self.std, self.image_shape)
 
     @abstractmethod
     def view(self, index: int) -> Tensor:

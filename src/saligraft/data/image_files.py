@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from saligraft.checks import numbers
-from saligraft.data.dataset import StreamedData, view_size
+from saligraft.data.dataset import Inputs, StreamedData, view_size
 
 # Of ImageNet's training images: the values that torchvision and others use.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -98,15 +98,25 @@ class ImageFiles(StreamedData):
             draws: See `StreamedData.sample`.
         """
         with decoded(self.folder / self.files[index], self.upright) as image:
-            if self.scale is None:
-                box = (0, 0, image.height, image.width)
-            elif draws is None:
-                box = _middle_box(image.height, image.width, self.size)
-            else:
-                box = random_box(image.height, image.width, self.scale, self.ratio, draws)
-            top, left, height, width = box
-            stored = image.height, image.width
-            part = _to_tensor(image.crop((left, top, left + width, top + height)))
+            return self._view(image, draws)
+
+    @property
+    def inputs(self) -> Inputs:
+        return super().inputs._replace(
+            test_crop=self.test_crop if self.scale is not None else 1.0, keep_ratio=self.scale is not None
+        )
+
+    def _view(self, image: Any, draws: random.Random | None) -> tuple[Tensor, Geometry]:
+        """Cut a view of a decoded image."""
+        if self.scale is None:
+            box = (0, 0, image.height, image.width)
+        elif draws is None:
+            box = _middle_box(image.height, image.width, self.size)
+        else:
+            box = random_box(image.height, image.width, self.scale, self.ratio, draws)
+        top, left, height, width = box
+        stored = image.height, image.width
+        part = _to_tensor(image.crop((left, top, left + width, top + height)))
         if self.scale is None:
             resized, inner = self.size, (0, 0, *self.size)
             if draws is not None:
@@ -129,6 +139,31 @@ class ImageFiles(StreamedData):
             size: Side, or (height, width), of a view.
         """
         return replace(self, size=view_size(size, most=LARGEST_VIEW))
+
+
+def test_view(image: Any, inputs: Inputs) -> Tensor:
+    """Cut the test view (3,H,W) uint8 of an image that belongs to no data set.
+
+    Args:
+        image: A file, or a Pillow image of any size and mode.
+        inputs: Image size of the network, and how test images are resized and cropped.
+    """
+    views = ImageFiles(
+        name="images",
+        labels=torch.empty(0, dtype=torch.int64),
+        classes=inputs.classes,
+        mean=inputs.mean,
+        std=inputs.std,
+        size=inputs.image_shape[1:],
+        test_crop=inputs.test_crop,
+        scale=(1.0, 1.0) if inputs.keep_ratio else None,
+    )
+    if isinstance(image, str | Path):
+        with decoded(Path(image)) as opened:
+            return views._view(opened, None)[0]
+    from PIL import ImageOps
+
+    return views._view(ImageOps.exif_transpose(image), None)[0]
 
 
 def random_box(

@@ -29,7 +29,8 @@ from saligraft.methods.registry import methods_of
 from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.rescale import resize_saliency
 from saligraft.saliency.sources import saliency_source
-from saligraft.training.evaluate import AnyRun, SavedRun
+from saligraft.training import SavedRun, load_run
+from saligraft.training.evaluate import AnyRun
 from saligraft.training.localization import box_masks, boxes_in_view
 
 LABELS = ("own", "area", "calibrated")
@@ -181,7 +182,7 @@ def evaluate_label_truth(
     """
     for name, value in (("images", images), ("draws", draws)):
         checks.whole_number(name, value, least=2)
-    run = run if isinstance(run, SavedRun) else SavedRun.load(run, overrides)
+    run = run if isinstance(run, SavedRun) else load_run(run, overrides)
     data = run.data
     if data.boxes is None and getattr(data, "masks", None) is None:
         raise ValueError(f"label truth needs data with masks or boxes, such as shapes or cub, got {data.name}")

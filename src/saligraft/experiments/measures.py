@@ -12,7 +12,7 @@ from saligraft.experiments.label_truth import evaluate_label_truth, methods_of_r
 from saligraft.experiments.show import network_of_run
 from saligraft.masks import salient_regions
 from saligraft.saliency import resize_saliency, saliency_source
-from saligraft.training import SavedRun, evaluate_localization, evaluate_occluded, load_recipe
+from saligraft.training import evaluate_localization, evaluate_occluded, load_recipe, load_run
 from saligraft.training.run_folder import RECIPE
 from saligraft.training.setup import load_split
 
@@ -44,8 +44,8 @@ def training(folder: Path) -> dict[str, float]:
     Args:
         folder: Run folder.
     """
-    tested = SavedRun.load(folder)
-    return {"top1_error": replace(tested, data=load_split(tested.recipe, "train")).predictions.scores.top1_error}
+    tested = load_run(folder)
+    return {"top1_error": replace(tested, test_data=load_split(tested.recipe, "train")).predictions.scores.top1_error}
 
 
 def occlusion(folder: Path) -> dict[str, float]:

@@ -26,9 +26,8 @@ from saligraft.reports.page import versions, write_page
 from saligraft.reports.run_report import method_title, write_run_page
 from saligraft.saliency import saliency_source
 from saligraft.saliency.capture import logits_of
-from saligraft.training import Recipe, load_recipe, train
-from saligraft.training.run_folder import MODEL, RECIPE, RESULT, load_weights
-from saligraft.training.setup import load_split, make_network
+from saligraft.training import Recipe, load_recipe, load_run, train
+from saligraft.training.run_folder import MODEL, RECIPE, RESULT
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"})
 POOL = 64  # images that pairs are drawn from: enough to choose from, fast for any network
@@ -175,15 +174,13 @@ def network_of_run(folder: Path) -> Lens:
     Returns:
         The network as a lens.
     """
-    if not (folder / RECIPE).is_file():
-        raise ValueError(f"run must be the folder of a finished run, got {folder} without {RECIPE}")
-    recipe = load_recipe(folder / RECIPE)
-    data = load_split(recipe, "test")
-    network = make_network(recipe, data)
-    load_weights(folder, network.eval())
+    run = load_run(folder)
+    recipe, inputs = run.recipe, run.inputs
     origin = f"{recipe.network.name}, trained for {recipe.training.epochs} epochs on {recipe.data.name} ({folder})"
-    size = data.image_shape[1:]
-    return Lens(network=network, mean=data.mean, std=data.std, size=size, origin=origin, classes=data.classes)
+    size = inputs.image_shape[1:]
+    return Lens(
+        network=run.network.cpu(), mean=inputs.mean, std=inputs.std, size=size, origin=origin, classes=inputs.classes
+    )
 
 
 def untrained_network(name: str, data: ImageData, seed: int) -> Lens:

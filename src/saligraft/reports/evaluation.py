@@ -10,7 +10,8 @@ from matplotlib.ticker import PercentFormatter
 
 from saligraft.io.files import atomic_path, write_atomic
 from saligraft.reports.figures import CURVE_COLOURS, GRID_LINE, INK, MUTED, PAPER
-from saligraft.training.evaluate import Calibration, ClassErrors, Predictions
+from saligraft.training.evaluate import Calibration, ClassErrors
+from saligraft.training.saved_run import Predictions
 
 NAMED_CLASSES = 30  # more class names than this cannot be read beside a confusion matrix
 

@@ -9,8 +9,6 @@ from saligraft.training.evaluate import (
     ClassErrors,
     CorruptionErrors,
     Localization,
-    Predictions,
-    SavedRun,
     calibration,
     evaluate,
     evaluate_calibration,
@@ -21,8 +19,10 @@ from saligraft.training.evaluate import (
     evaluate_run,
     record_evaluation,
 )
+from saligraft.training.export import export_run
 from saligraft.training.progress import Reporter, SilentReporter, make_reporter
 from saligraft.training.results import EpochMetrics, EpochTiming, Result, Scores
+from saligraft.training.saved_run import Predictions, SavedRun, load_run
 from saligraft.training.stopping import RunStopped
 from saligraft.training.trainer import Trainer, train
 
@@ -53,8 +53,10 @@ __all__ = [
     "evaluate_localization",
     "evaluate_occluded",
     "evaluate_run",
+    "export_run",
     "leave_group",
     "load_recipe",
+    "load_run",
     "make_recipe",
     "make_reporter",
     "record_evaluation",

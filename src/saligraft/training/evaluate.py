@@ -5,40 +5,28 @@ whose predictions are computed once. Each test image counts once over all proces
 Shapes: N test images, B batch, C channels, H W pixels, K classes.
 """
 
-import copy
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from accelerate import Accelerator
-from accelerate.utils import gather_object
 from torch import Tensor, nn
 
 from saligraft import checks
-from saligraft.config.recipe import Recipe
-from saligraft.config.recipe_file import load_recipe
-from saligraft.data import Batch, Split
+from saligraft.data import Batch
 from saligraft.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from saligraft.data.occlude import GRID, hidden_cells, occlude
 from saligraft.io.files import write_atomic
-from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.class_activation import ClassActivation
 from saligraft.saliency.rescale import resize_saliency
-from saligraft.saliency.sources import FeatureMap
-from saligraft.training import checkpoint
-from saligraft.training.accelerator import make_accelerator, sum_over_processes
 from saligraft.training.localization import LEAST_IOU, THRESHOLD, box_iou, boxes_in_view, map_boxes
-from saligraft.training.results import Scores
-from saligraft.training.run_folder import DAMAGED, EVALUATION, RECIPE, load_weights
-from saligraft.training.setup import in_memory_format, load_split, make_loader, make_network
-from saligraft.training.state import load_tested_network
+from saligraft.training.results import Scores, batch_sums, total_scores
+from saligraft.training.run_folder import DAMAGED, EVALUATION
+from saligraft.training.saved_run import SavedRun, load_run
+from saligraft.training.setup import in_memory_format
 
-TOP_K = 5
 BINS = 15  # of Guo et al. (ICML 2017)
 
 
@@ -63,162 +51,16 @@ def evaluate(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], accel
     """
     was_training = network.training
     network.eval()
-    sums = [_batch_sums(network(images).float(), labels) for images, labels in batches]
+    sums = [batch_sums(network(images).float(), labels) for images, labels in batches]
     network.train(was_training)
-    return _scores(sums, accelerator)
-
-
-def _batch_sums(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum loss, top-1 errors, top-5 errors and images of one batch, on the host once the device is done."""
-    rank = _rank_of(logits, labels)
-    loss = F.cross_entropy(logits, labels, reduction="sum")
-    wrong1, wrong5 = (rank >= 1).sum(), (rank >= TOP_K).sum()
-    return torch.stack([loss, wrong1, wrong5, torch.full_like(loss, len(labels))]).to("cpu")
-
-
-def _rank_of(logits: Tensor, labels: Tensor) -> Tensor:
-    order = logits.argsort(dim=1, descending=True, stable=True)  # ties go to the lower class index
-    return (order == labels[:, None]).int().argmax(dim=1)
-
-
-def _scores(sums: Sequence[Tensor], accelerator: Accelerator) -> Scores:
-    local = torch.stack(list(sums)).double().sum(dim=0).tolist() if sums else [0.0] * 4
-    loss, wrong1, wrong5, images = sum_over_processes(accelerator, local)
-    if images == 0:
-        raise ValueError("the test set must hold at least one image, got none")
-    return Scores(test_loss=loss / images, top1_error=100 * wrong1 / images, top5_error=100 * wrong5 / images)
-
-
-class Predictions(NamedTuple):
-    """A network's answers to all test images, on the host, in the order of the data set.
-
-    Args:
-        labels: True classes (N,).
-        logits: (N,K) float32.
-        scores: Errors and loss of them.
-    """
-
-    labels: Tensor
-    logits: Tensor
-    scores: Scores
-
-    @property
-    def predicted(self) -> Tensor:
-        """The most probable class of each image (N,); of equal ones the first."""
-        return self.logits.argsort(dim=1, descending=True, stable=True)[:, 0]
-
-    @property
-    def confidence(self) -> Tensor:
-        """The probability of that class (N,)."""
-        return self.logits.double().softmax(dim=1).amax(dim=1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SavedRun:
-    """The network of a run folder, with its test data.
-
-    Args:
-        folder: Run folder.
-        recipe: The run's recipe, with overrides applied.
-        accelerator: Accelerator to evaluate with: device and processes.
-        data: Test images.
-        network: Network on the device, without wrappers.
-
-    Example:
-        >>> from saligraft.training import SavedRun
-        >>> run = SavedRun.load("runs/mine")
-        >>> run.predictions.logits.shape == (len(run.data), run.data.num_classes)
-        True
-    """
-
-    folder: Path
-    recipe: Recipe
-    accelerator: Accelerator
-    data: Split
-    network: nn.Module
-
-    @classmethod
-    def load(cls, folder: str | Path, overrides: Iterable[str] = (), tested: "SavedRun | None" = None) -> "SavedRun":
-        """Load a run.
-
-        Args:
-            folder: Folder of a finished run.
-            overrides: Changes to its recipe, "section.key=value", such as other test data.
-            tested: A run on the same data set, whose test data to use.
-        """
-        folder = Path(folder)
-        if not (folder / RECIPE).is_file():
-            raise ValueError(f"{folder} is not a run folder: it holds no {RECIPE}")
-        recipe = load_recipe(folder / RECIPE, overrides)
-        if tested is not None and recipe.data.name != tested.recipe.data.name:
-            raise ValueError(f"reference must be a run on {tested.recipe.data.name}, got one on {recipe.data.name}")
-        accelerator = make_accelerator(recipe, to_train=False)
-        data = load_split(recipe, "test") if tested is None else tested.data
-        network = make_network(recipe, data)
-        load_weights(folder, network)
-        network = accelerator.unwrap_model(accelerator.prepare_model(network, evaluation_mode=True))
-        return cls(folder=folder, recipe=recipe, accelerator=accelerator, data=data, network=network)
-
-    @cached_property
-    @torch.no_grad()
-    def predictions(self) -> Predictions:
-        """The network's answers to all test images, from one pass that all evaluations share."""
-        sums, rows = [], []
-        for batch in self.batches():
-            logits = self.network(batch.images).float()
-            sums.append(_batch_sums(logits, batch.labels))
-            rows.append((batch.index.cpu(), batch.labels.cpu(), logits.cpu()))
-        scores = _scores(sums, self.accelerator)
-        labels, logits = self.gather(rows)
-        return Predictions(labels, logits, scores)
-
-    def batches(self, data: Split | None = None) -> Iterator[Batch]:
-        """Iterate over test views, this process's share, with the network in eval mode.
-
-        Args:
-            data: Images to test on; by default all of the run's test images.
-        """
-        self.network.train(False)
-        loader = make_loader(self.recipe, self.data if data is None else data, self.accelerator, train=False)
-        for batch in loader:
-            yield batch._replace(images=in_memory_format(self.recipe, batch.images))
-        loader.close()
-
-    def through_training(self) -> Iterator[tuple[int, "SavedRun"]]:
-        """Iterate over epochs and the run with the network as it was tested after them, oldest first.
-
-        Checkpoints are kept of as many epochs as the run's `training.keep_checkpoints` says.
-        """
-        for path in checkpoint.paths(self.folder):
-            saved = checkpoint.read(path)
-            if saved.state["batch"] == 0:  # the end of an epoch
-                network = copy.deepcopy(self.network)
-                load_tested_network(network, saved)
-                yield saved.state["epoch"], replace(self, network=network)
-
-    def gather(self, rows: Sequence[tuple[Tensor, ...]]) -> list[Tensor]:
-        """Collect values of all processes in the order of the data set.
-
-        Args:
-            rows: For each batch the places of its samples (B,), and values with one entry per sample, on the host.
-        """
-        columns = [torch.cat(parts) for parts in zip(*rows, strict=True)]
-        if self.accelerator.num_processes > 1:
-            columns = [torch.cat(parts) for parts in zip(*gather_object([columns]), strict=True)]
-        order = columns[0].argsort()
-        return [values[order] for values in columns[1:]]
-
-    def saliency(self) -> SaliencySource:
-        """The paper's forward saliency, of the layer that the run itself used if it named one."""
-        section = self.recipe.method.saliency
-        return FeatureMap(self.network, section.layer if section.name == "feature-map" else None)
+    return total_scores(sums, accelerator)
 
 
 AnyRun = str | Path | SavedRun
 
 
 def _load(run: AnyRun, overrides: Iterable[str]) -> SavedRun:
-    return run if isinstance(run, SavedRun) else SavedRun.load(run, overrides)
+    return run if isinstance(run, SavedRun) else load_run(run, overrides)
 
 
 def _score_variants(run: SavedRun, variants: Callable[[Batch], Iterator[Tensor]], count: int) -> list[Scores]:
@@ -226,8 +68,8 @@ def _score_variants(run: SavedRun, variants: Callable[[Batch], Iterator[Tensor]]
     sums: list[list[Tensor]] = [[] for _ in range(count)]
     for batch in run.batches():
         for variant_sums, images in zip(sums, variants(batch), strict=True):
-            variant_sums.append(_batch_sums(run.network(in_memory_format(run.recipe, images)).float(), batch.labels))
-    return [_scores(variant_sums, run.accelerator) for variant_sums in sums]
+            variant_sums.append(batch_sums(run.network(in_memory_format(run.recipe, images)).float(), batch.labels))
+    return [total_scores(variant_sums, run.accelerator) for variant_sums in sums]
 
 
 def evaluate_run(run: AnyRun, overrides: Iterable[str] = ()) -> Scores:
@@ -274,7 +116,7 @@ def evaluate_occluded(
     """
     counts = [hidden_cells(share) for share in shares]
     run = _load(run, overrides)
-    source = (run if reference is None else SavedRun.load(reference, tested=run)).saliency()
+    source = (run if reference is None else load_run(reference, tested=run)).saliency()
 
     def occluded(batch: Batch) -> Iterator[Tensor]:
         saliency = resize_saliency(source(batch.images, batch.labels), GRID) if any(counts) else None

@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 import torch
 
 from saligraft.config.method_section import Normalization
-from saligraft.config.recipe_file import load_recipe
 from saligraft.config.saliency_section import SaliencySection
 from saligraft.masks import expected_cells, matched_temperature
 from saligraft.saliency.rescale import resize_saliency
-from saligraft.training.accelerator import make_accelerator
-from saligraft.training.run_folder import RECIPE, load_weights
-from saligraft.training.setup import in_memory_format, load_split, make_loader, make_network
+from saligraft.training.saved_run import load_run
+from saligraft.training.setup import in_memory_format, load_split, make_loader
 
 
 class Match(NamedTuple):
@@ -57,20 +55,13 @@ def match_temperature(
     """
     if (temperature is None) == (k is None):
         raise ValueError(f"one of temperature and k must be given, got temperature={temperature}, k={k}")
-    folder = Path(folder)
-    if not (folder / RECIPE).is_file():
-        raise ValueError(f"{folder} is not a run folder: it holds no {RECIPE}")
-    recipe = load_recipe(folder / RECIPE, overrides)
-    accelerator = make_accelerator(recipe, to_train=False)
-    data = load_split(recipe, "train")
-    network = make_network(recipe, data)
-    load_weights(folder, network)
-    network = accelerator.unwrap_model(accelerator.prepare_model(network, evaluation_mode=True)).train()
+    run = load_run(folder, overrides)
+    recipe, network, data = run.recipe, run.network.train(), load_split(run.recipe, "train")
     section = recipe.method.saliency
     if section.name is None:
         section = SaliencySection().complete("feature-map", in_training_pass=True)
     source = section.build(network, Normalization(data.mean, data.std), "current")
-    loader = make_loader(recipe, data, accelerator, train=True)
+    loader = make_loader(recipe, data, run.accelerator, train=True)
     batches = islice(loader, -(-images // loader.batch_size))
     try:
         maps = [source(in_memory_format(recipe, batch.images), batch.labels).cpu() for batch in batches]

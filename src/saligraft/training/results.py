@@ -1,15 +1,20 @@
-"""Results of a run: numbers per epoch, and their summary."""
+"""Results of a run: scores of batches, numbers per epoch, and their summary."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from torch import Tensor, nn
 
 from saligraft.config.recipe import Recipe
 from saligraft.data import Split
+from saligraft.training.accelerator import sum_over_processes
 
+TOP_K = 5
 LAST_EPOCHS = 10  # the paper's Tiny-ImageNet numbers are means of the last ten epochs (appendix B)
 
 
@@ -25,6 +30,34 @@ class Scores(NamedTuple):
     test_loss: float
     top1_error: float
     top5_error: float
+
+
+def batch_sums(logits: Tensor, labels: Tensor) -> Tensor:
+    """Sum loss, top-1 errors, top-5 errors and images of one batch, on the host once the device is done.
+
+    Args:
+        logits: (B,K).
+        labels: (B,).
+    """
+    order = logits.argsort(dim=1, descending=True, stable=True)  # ties go to the lower class index
+    rank = (order == labels[:, None]).int().argmax(dim=1)
+    loss = F.cross_entropy(logits, labels, reduction="sum")
+    wrong1, wrong5 = (rank >= 1).sum(), (rank >= TOP_K).sum()
+    return torch.stack([loss, wrong1, wrong5, torch.full_like(loss, len(labels))]).to("cpu")
+
+
+def total_scores(sums: Sequence[Tensor], accelerator: Accelerator) -> Scores:
+    """Compute the scores of all batches of all processes.
+
+    Args:
+        sums: `batch_sums` of this process's batches.
+        accelerator: The run's accelerator.
+    """
+    local = torch.stack(list(sums)).double().sum(dim=0).tolist() if sums else [0.0] * 4
+    loss, wrong1, wrong5, images = sum_over_processes(accelerator, local)
+    if images == 0:
+        raise ValueError("the test set must hold at least one image, got none")
+    return Scores(test_loss=loss / images, top1_error=100 * wrong1 / images, top5_error=100 * wrong5 / images)
 
 
 class EpochMetrics(NamedTuple):

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model, save_model
 from torch import nn
 
 from saligraft.config.recipe import Recipe
 from saligraft.config.recipe_file import dump_recipe, load_recipe
+from saligraft.data import Inputs
 from saligraft.io.files import atomic_path, name_in_errors, write_atomic
 from saligraft.io.locks import LOCK, RunLock
 from saligraft.training import checkpoint
@@ -35,12 +36,10 @@ TIMING, MODEL, REPORT = "timing.jsonl", "model.safetensors", "report.html"
 RUN_FILES = (RECIPE, METRICS, RESULT, TIMING, MODEL, REPORT)
 EVALUATION, RELIABILITY = "evaluation.json", "reliability.png"
 CONFUSION_TABLE, CONFUSION = "confusion.csv", "confusion.png"
-EVALUATION_FILES = (
-    EVALUATION,
-    RELIABILITY,
-    CONFUSION_TABLE,
-    CONFUSION,
-)  # of `saligraft evaluate`; deleted with the run
+ONNX, PROGRAM = "model.onnx", "model.pt2"
+# Of `saligraft evaluate` and `saligraft export`; deleted with the run.
+LATER_FILES = (EVALUATION, RELIABILITY, CONFUSION_TABLE, CONFUSION, ONNX, PROGRAM)
+METADATA = "saligraft"  # the key of JSON in the metadata of model.safetensors
 SHOWN_NAMES = 5  # in the message that refuses a folder
 DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)  # what reading damaged JSON raises
 
@@ -115,12 +114,12 @@ class RunFolder:
         """
         self.remove()
         text = dump_recipe(recipe)
-        foreign = [name for name in (*RUN_FILES, *EVALUATION_FILES) if (self.path / name).exists()]
+        foreign = [name for name in (*RUN_FILES, *LATER_FILES) if (self.path / name).exists()]
         if foreign and not (foreign == [RECIPE] and (self.path / RECIPE).read_bytes() == text.encode()):
             raise ValueError(f"the run folder {self.path} holds {_listed(foreign)} of no run: choose another")
         self._mark(run=secrets.token_hex(16), files=[], data=data)
         write_atomic(self.path / RECIPE, text)
-        self._mark(files=[*RUN_FILES, *EVALUATION_FILES])
+        self._mark(files=[*RUN_FILES, *LATER_FILES])
         write_atomic(self.path / TIMING, _lines([{"machine": machine_facts(device, processes)}]))
 
     def remove(self) -> None:
@@ -173,16 +172,19 @@ class RunFolder:
         if files and self.marker is not None:
             self._mark(files=[*self.marker["files"], *files])
 
-    def finish(self, summary: Mapping[str, Any], network: nn.Module) -> None:
+    def finish(self, summary: Mapping[str, Any], network: nn.Module, facts: Mapping[str, Any] | None = None) -> None:
         """Write the network, then the result: a run with a result.json is complete.
 
         Args:
             summary: Content of result.json.
             network: Saved to model.safetensors.
+            facts: Facts about the network, JSON values, for the metadata of model.safetensors.
         """
+        # One key: safetensors writes several in random order, and equal runs must have equal files.
+        metadata = {} if facts is None else {METADATA: json.dumps(facts, allow_nan=False)}
         with atomic_path(self.path / MODEL) as temporary:
             try:
-                save_model(network, str(temporary))
+                save_model(network, str(temporary), metadata)
             except SafetensorError as error:  # how it reports a full disk
                 raise OSError(f"{error}; resume once there is room") from error
             umask = os.umask(0o077)  # it can only be read by setting it
@@ -324,6 +326,22 @@ def load_weights(folder: Path, network: nn.Module) -> None:
         first = complaints[0].rstrip(".") if complaints else str(error)
         more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
         raise ValueError(f"{path} does not fit the recipe's network: {first}{more}") from error
+
+
+def read_inputs(folder: Path) -> Inputs | None:
+    """Read class names, normalisation and image size from model.safetensors; None if it does not have them.
+
+    Args:
+        folder: Run folder.
+    """
+    try:
+        with safe_open(str(folder / MODEL), "pt") as file:
+            facts = json.loads((file.metadata() or {})[METADATA])
+        names = ("classes", "mean", "std", "image_shape")
+        lists = {name: tuple(facts[name]) for name in names}
+        return Inputs(**lists, test_crop=float(facts["test_crop"]), keep_ratio=bool(facts["keep_ratio"]))
+    except (SafetensorError, *DAMAGED):  # damage is reported where the weights are read
+        return None
 
 
 def machine_facts(device: torch.device, processes: int) -> dict[str, Any]:

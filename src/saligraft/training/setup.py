@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from saligraft import data as datasets
 from saligraft.config.method_section import Normalization
 from saligraft.config.recipe import Recipe
-from saligraft.data import Loader, Split, make_data_loader
+from saligraft.data import Inputs, Loader, Split, make_data_loader
 from saligraft.data.keyed_draws import key
 from saligraft.data.per_class_subset import first_classes, per_class_subset
 from saligraft.hooks import Mode, without_trace
@@ -155,7 +155,7 @@ def make_loader(
     )
 
 
-def make_network(recipe: Recipe, data: Split) -> nn.Module:
+def make_network(recipe: Recipe, data: Split | Inputs) -> nn.Module:
     """Build the recipe's network; its initial weights depend on the recipe's seed alone.
 
     Args:

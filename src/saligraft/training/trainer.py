@@ -405,7 +405,8 @@ class Trainer:
         summary = summarize(self.recipe, self.metrics, sum(p.numel() for p in network.parameters()))
         with shared_errors(self.accelerator):
             if self.folder is not None:
-                self.folder.finish(summary, network)
+                facts = {"network": self.recipe.network.model_dump(), "data": self.recipe.data.name}
+                self.folder.finish(summary, network, facts | self.test_data.inputs._asdict())
         return Result(
             recipe=self.recipe,
             summary=summary,

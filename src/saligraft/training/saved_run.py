@@ -1,0 +1,237 @@
+"""A finished run, read back: its network, what its input must be, predictions for images, and its test data.
+
+`load_run` is the one way to read a run folder. Class names, normalisation and image size are in model.safetensors, so
+that neither the training data nor its folder is needed to use the network.
+Shapes: N test images, B batch, C channels, H W pixels, K classes.
+"""
+
+import copy
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from torch import Tensor, nn
+
+from saligraft import checks
+from saligraft.config.recipe import Recipe
+from saligraft.config.recipe_file import load_recipe
+from saligraft.data import Batch, Inputs, Split
+from saligraft.data.dataset import normalisation
+from saligraft.data.image_files import test_view
+from saligraft.saliency.base import SaliencySource
+from saligraft.saliency.sources import FeatureMap
+from saligraft.training import checkpoint
+from saligraft.training.accelerator import make_accelerator
+from saligraft.training.results import Scores, batch_sums, total_scores
+from saligraft.training.run_folder import RECIPE, load_weights, read_inputs
+from saligraft.training.setup import in_memory_format, load_split, make_loader, make_network
+from saligraft.training.state import load_tested_network
+
+
+class Predictions(NamedTuple):
+    """A network's answers to all test images, on the host, in the order of the data set.
+
+    Args:
+        labels: True classes (N,).
+        logits: (N,K) float32.
+        scores: Errors and loss of them.
+    """
+
+    labels: Tensor
+    logits: Tensor
+    scores: Scores
+
+    @property
+    def predicted(self) -> Tensor:
+        """The most probable class of each image (N,); of equal ones the first."""
+        return self.logits.argsort(dim=1, descending=True, stable=True)[:, 0]
+
+    @property
+    def confidence(self) -> Tensor:
+        """The probability of that class (N,)."""
+        return self.logits.double().softmax(dim=1).amax(dim=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedRun:
+    """The network of a run folder, with its classes, its normalisation and its test data.
+
+    Args:
+        folder: Run folder.
+        recipe: The run's recipe, with overrides applied.
+        accelerator: Accelerator to evaluate with: device and processes.
+        network: Network on the device, in eval mode, without wrappers.
+        inputs: Class names, normalisation and image size.
+        test_data: Test images, if already loaded; by default the recipe's, loaded when they are first used.
+
+    Example:
+        >>> from saligraft.training import load_run
+        >>> run = load_run("runs/mine")
+        >>> run.network.training, run.inputs.classes[:3], run.inputs.image_shape
+        (False, ('disc', 'hexagon', 'square'), (3, 16, 16))
+        >>> run.predictions.logits.shape == (len(run.data), run.data.num_classes)
+        True
+    """
+
+    folder: Path
+    recipe: Recipe
+    accelerator: Accelerator
+    network: nn.Module
+    inputs: Inputs
+    test_data: Split | None = None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of the logits."""
+        return self.inputs.classes
+
+    @cached_property
+    def data(self) -> Split:
+        """Test images."""
+        data = load_split(self.recipe, "test") if self.test_data is None else self.test_data
+        if len(data.classes) != len(self.classes):
+            raise ValueError(
+                f"a run must be tested on as many classes as it was trained on ({len(self.classes)}), "
+                f"got {len(data.classes)} of {data.name}"
+            )
+        return data
+
+    def transform(self, image: Any) -> Tensor:
+        """Prepare an image as the test images were: upright, resized, cropped at the centre and normalised.
+
+        Args:
+            image: A file, or a Pillow image of any size and mode; greyscale becomes RGB, transparency is ignored.
+
+        Returns:
+            (C,H,W) float32, the network's input.
+        """
+        inputs = self.inputs
+        if inputs.image_shape[0] != 3:
+            raise ValueError(
+                f"images need a network of RGB images, got one of {inputs.image_shape[0]} channel(s), trained on "
+                f"{self.recipe.data.name}"
+            )
+        scale, shift = normalisation(inputs.mean, inputs.std)
+        return test_view(image, inputs).float() * scale + shift
+
+    @torch.no_grad()
+    def predict(self, images: Sequence[Any], *, top: int = 5) -> list[list[tuple[str, float]]]:
+        """Classify images.
+
+        Args:
+            images: Files or Pillow images.
+            top: Number of classes to return, at most all.
+
+        Returns:
+            For each image its most probable classes with their probabilities, the most probable first.
+        """
+        checks.whole_number("top", top, least=1)
+        answers = []
+        self.network.eval()
+        size = self.recipe.training.batch_size
+        for start in range(0, len(images), size):
+            batch = torch.stack([self.transform(image) for image in images[start : start + size]])
+            batch = in_memory_format(self.recipe, batch.to(self.accelerator.device))
+            best = self.network(batch).double().softmax(dim=1).topk(min(top, len(self.classes)))
+            for chosen, shares in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+                answers.append([(self.classes[place], share) for place, share in zip(chosen, shares, strict=True)])
+        return answers
+
+    @cached_property
+    @torch.no_grad()
+    def predictions(self) -> Predictions:
+        """The network's answers to all test images, from one pass that all evaluations share."""
+        sums, rows = [], []
+        for batch in self.batches():
+            logits = self.network(batch.images).float()
+            sums.append(batch_sums(logits, batch.labels))
+            rows.append((batch.index.cpu(), batch.labels.cpu(), logits.cpu()))
+        scores = total_scores(sums, self.accelerator)
+        labels, logits = self.gather(rows)
+        return Predictions(labels, logits, scores)
+
+    def batches(self, data: Split | None = None) -> Iterator[Batch]:
+        """Iterate over test views, this process's share, with the network in eval mode.
+
+        Args:
+            data: Images to test on; by default all of the run's test images.
+        """
+        self.network.train(False)
+        loader = make_loader(self.recipe, self.data if data is None else data, self.accelerator, train=False)
+        for batch in loader:
+            yield batch._replace(images=in_memory_format(self.recipe, batch.images))
+        loader.close()
+
+    def through_training(self) -> Iterator[tuple[int, "SavedRun"]]:
+        """Iterate over epochs and the run with the network as it was tested after them, oldest first.
+
+        Checkpoints are kept of as many epochs as the run's `training.keep_checkpoints` says.
+        """
+        for path in checkpoint.paths(self.folder):
+            saved = checkpoint.read(path)
+            if saved.state["batch"] == 0:  # the end of an epoch
+                network = copy.deepcopy(self.network)
+                load_tested_network(network, saved)
+                yield saved.state["epoch"], replace(self, network=network, test_data=self.data)
+
+    def gather(self, rows: Sequence[tuple[Tensor, ...]]) -> list[Tensor]:
+        """Collect values of all processes in the order of the data set.
+
+        Args:
+            rows: For each batch the places of its samples (B,), and values with one entry per sample, on the host.
+        """
+        columns = [torch.cat(parts) for parts in zip(*rows, strict=True)]
+        if self.accelerator.num_processes > 1:
+            columns = [torch.cat(parts) for parts in zip(*gather_object([columns]), strict=True)]
+        order = columns[0].argsort()
+        return [values[order] for values in columns[1:]]
+
+    def saliency(self) -> SaliencySource:
+        """The paper's forward saliency, of the layer that the run itself used if it named one."""
+        section = self.recipe.method.saliency
+        return FeatureMap(self.network, section.layer if section.name == "feature-map" else None)
+
+
+def load_run(folder: str | Path, overrides: Iterable[str] = (), *, tested: SavedRun | None = None) -> SavedRun:
+    """Load the network of a finished run.
+
+    Args:
+        folder: Folder of a finished run.
+        overrides: Changes to its recipe, "section.key=value", such as other test data.
+        tested: A run on the same data set, whose test data to use.
+
+    Returns:
+        The run: `network` in eval mode, `inputs` with `classes`, `mean`, `std` and `image_shape`, `recipe`, `transform`
+        and `predict` for images, and `data`, which is loaded when it is first used.
+
+    Example:
+        >>> from PIL import Image
+        >>> from saligraft.training import load_run
+        >>> run = load_run("runs/mine")
+        >>> [[(name, share)]] = run.predict([Image.new("L", (40, 30))], top=1)
+        >>> name in run.classes, 0.1 <= share <= 1
+        (True, True)
+    """
+    folder = Path(folder)
+    if not (folder / RECIPE).is_file():
+        raise ValueError(f"{folder} is not a run folder: it holds no {RECIPE}")
+    recipe = load_recipe(folder / RECIPE, overrides)
+    if tested is not None and recipe.data.name != tested.recipe.data.name:
+        raise ValueError(f"reference must be a run on {tested.recipe.data.name}, got one on {recipe.data.name}")
+    accelerator = make_accelerator(recipe, to_train=False)
+    data = None if tested is None else tested.data
+    inputs = read_inputs(folder)
+    if inputs is None:  # a run of an earlier version
+        data = load_split(recipe, "test") if data is None else data
+        inputs = data.inputs
+    network = make_network(recipe, inputs)
+    load_weights(folder, network)
+    network = accelerator.unwrap_model(accelerator.prepare_model(network, evaluation_mode=True)).eval()
+    return SavedRun(
+        folder=folder, recipe=recipe, accelerator=accelerator, network=network, inputs=inputs, test_data=data
+    )

@@ -1,0 +1,53 @@
+"""`saligraft predict`, as typed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from saligraft.cli import run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from saligraft.training import SilentReporter, make_recipe, train
+
+    table = {
+        "data": {"options": {"size": 16, "per_class": 2}, "pad": 2},
+        "network": {"name": "wrn-10-1"},
+        "training": {"epochs": 1, "batch_size": 10},
+    }
+    folder = tmp_path_factory.mktemp("run")
+    train(make_recipe(table), folder, reporter=SilentReporter())
+    return folder
+
+
+def test_a_folder_of_images(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("[b].JPG", "a.png", "in/c.gif"):
+        Image.new("RGB", (20, 30), "red").save(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("no image")
+    assert run(["predict", str(trained), str(tmp_path), "--top", "2", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [Path(row["image"]).name for row in rows] == ["[b].JPG", "a.png", "c.gif"]
+    assert rows[1]["predictions"] == rows[2]["predictions"]
+    first, second = rows[1]["predictions"]
+    assert 1 > first["probability"] >= second["probability"] > 0
+
+    assert run(["predict", str(trained), str(tmp_path / "[b].JPG"), str(tmp_path / "a.png"), "--top", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "[b].JPG" in shown.replace("\n", "").replace(" ", "")
+    assert f"{100 * first['probability']:.1f} %" in shown
+
+
+def test_mistakes_are_one_line(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, words in (
+        (["predict", str(trained), str(tmp_path)], "must hold images"),
+        (["predict", str(trained), "gone.jpg"], "image file gone.jpg is missing"),
+        (["predict", str(tmp_path), "a.jpg"], "is not a run folder"),
+    ):
+        assert run(arguments) == 2
+        message = capsys.readouterr().err
+        assert words in message
+        assert message.count("\n") == 1
