@@ -91,6 +91,27 @@ def test_mixed_is_training_on_grafts_by_maps_with_batch_statistics_and_without_a
     assert grafting(model, layer=None, passes="mixed", saliency_source=own).source.mode == "eval"  # the user's choice
 
 
+@pytest.mark.parametrize("copies", [1, 2])
+def test_joint_is_one_pass_of_originals_and_grafts_as_one_batch(copies: int) -> None:
+    model, (images, labels, _) = Network(), batch()
+    twin = copy.deepcopy(model)
+    step = grafting(model, passes="joint", copies=copies)
+    out = step(images, labels)
+    with torch.no_grad():
+        saliency = sg.feature_saliency(copy.deepcopy(twin).features(images))
+    method, generator = sg.SaliencyGrafting(grids=(2, 4, 8), threshold=0.5), seeded()
+    mixed = [method(images, labels, saliency, generator=generator) for _ in range(copies)]
+    logits = twin(torch.cat([images, *(part.images for part in mixed)]))
+    targets = torch.cat([nn.functional.one_hot(labels, K).float(), *(part.targets(K) for part in mixed)])
+    torch.testing.assert_close(out.loss, nn.functional.cross_entropy(logits, targets))
+    assert torch.equal(out.logits, logits[: len(images)])
+    assert all(torch.equal(*buffers) for buffers in zip(model.buffers(), twin.buffers(), strict=True))
+    out.loss.backward()
+    counts = counted(model)
+    step(images, labels).loss.backward()
+    assert (counts["forward"], counts["backward"]) == (2, 1)  # the second of all images
+
+
 class Reference:
     """Remembered maps, pixel by pixel and sample by sample, in NumPy."""
 
@@ -252,7 +273,7 @@ def test_a_call_without_an_index_says_what_is_needed_and_counts_no_step() -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"passes": "all"}, "passes must be one of 'both', 'mixed', 'remembered'; got 'all'"),
+        ({"passes": "all"}, "passes must be one of 'both', 'joint', 'mixed', 'remembered'; got 'all'"),
         ({"passes": "remembered", "copies": 2}, "copies must be 1 for passes='remembered', .* got 2"),
         ({"passes": "remembered", "saliency_source": "cam"}, "must be the feature map of the model itself .* ClassAct"),
         ({"passes": "remembered", "saliency_source": FeatureMap(Network()), "layer": None}, "of the model itself"),

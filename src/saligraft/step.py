@@ -1,7 +1,7 @@
 """One training step: a pass of the originals gives logits and saliency, a pass of the grafts the rest (§4, §5).
 
 `passes="mixed"` and `"remembered"` are cheaper modes that are not in the paper: they train on grafts alone. What
-`"remembered"` needs is in `remembering`.
+`"remembered"` needs is in `remembering`. `"joint"` reads the paper as one batch of originals and grafts.
 """
 
 import warnings
@@ -26,7 +26,8 @@ from saligraft.saliency.memory import SaliencyMemory
 from saligraft.saliency.sources import SALIENCY_SOURCES, SourceLike
 from saligraft.saliency.sources import saliency_source as saliency_source_of
 
-PassPlan = Literal["both", "mixed", "remembered"]
+PassPlan = Literal["both", "joint", "mixed", "remembered"]
+WITH_ORIGINALS: tuple[PassPlan, ...] = ("both", "joint")
 
 
 class StepOutput(NamedTuple):
@@ -181,7 +182,9 @@ class GraftingStep(TrainingStep):
         copies: Grafted batches per step (k of §5.2), each one pass more, with partner, p_B and grid redrawn.
         loss_weights: Loss weights of the originals (if trained on) and of each copy; equal by default, as if all were
             in one batch.
-        passes: "both" is the paper: originals and grafts, 2 forward and 2 backward passes. "mixed" trains on grafts
+        passes: "both" is the paper: originals and grafts, 2 forward and 2 backward passes. "joint" makes one pass of
+            both together, so that batch norm sees them as one batch, after one for the maps as in "mixed": 3 forward, 2
+            backward, and twice the memory. "mixed" trains on grafts
             alone; a forward pass without gradients or side effects, with batch statistics, gives the maps: 2
             forward, 1 backward. "remembered" trains on grafts alone and makes no other pass: the feature maps of a step
             refresh those remembered of its samples, which plain steps do too; it needs `index` in each call. A
@@ -222,20 +225,24 @@ class GraftingStep(TrainingStep):
         checks.one_of("passes", passes, get_args(PassPlan))
         if not isinstance(method, BatchMixer):
             raise TypeError(f"method must be a batch mixer such as SaliencyGrafting(), got {type(method).__name__}")
-        if copies + (passes == "both") > 1:
+        if copies + (passes == "both") > 1 and passes != "joint":
             _check_two_passes(model)
         self.method = method
         self.source = _source_of(method, model, saliency_source, layer)
         self.copies = copies
         self.passes = passes
-        self.loss_weights = _loss_weights(loss_weights, copies, originals=passes == "both")
+        self.loss_weights = _loss_weights(loss_weights, copies, originals=passes in WITH_ORIGINALS)
         self.remembered: RememberedMaps | None = None
         if passes == "remembered":
             check_remembered(method, copies)
             self.remembered = RememberedMaps(model, method, self.source, memory or SaliencyMemory())
         elif memory is not None:
             raise ValueError(f"memory must be left out unless passes='remembered', got passes={passes!r}")
-        if passes == "mixed" and isinstance(self.source, NetworkSource) and self.source is not saliency_source:
+        if (
+            passes in ("joint", "mixed")
+            and isinstance(self.source, NetworkSource)
+            and self.source is not saliency_source
+        ):
             self.source.mode = "current"
 
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
@@ -249,13 +256,28 @@ class GraftingStep(TrainingStep):
         elif self.source is not None:
             saliency = self.source(images, labels)
         self._warn_of_zeros(self.source, saliency)
+        if self.passes == "joint":
+            return self._train_jointly(images, labels, saliency)
         for _ in range(self.copies):
-            drawn = self.method.draw(images, generator=self.generator)  # j, grid, P ~ Bern(p_B)
-            mixed = self.method.apply(images, labels, saliency, drawn)  # M (Eq. 3-4), φ, λ (Eq. 5)
+            mixed = self._mix(images, labels, saliency)
             out = self._output(mixed)
             losses.append(out.loss)
-        weighted = [weight * loss for weight, loss in zip(self.loss_weights, losses, strict=True)]
-        return StepOutput(reduce(add, weighted), out.logits if logits is None else logits, mixed)
+        return StepOutput(self._weighted(losses), out.logits if logits is None else logits, mixed)
+
+    def _mix(self, images: Tensor, labels: Tensor, saliency: Tensor | None) -> MixedBatch:
+        drawn = self.method.draw(images, generator=self.generator)  # j, grid, P ~ Bern(p_B)
+        return self.method.apply(images, labels, saliency, drawn)  # M (Eq. 3-4), φ, λ (Eq. 5)
+
+    def _train_jointly(self, images: Tensor, labels: Tensor, saliency: Tensor | None) -> StepOutput:
+        """One pass of the originals and all copies, as one batch."""
+        batches = [MixedBatch.unmixed(images, labels)]
+        batches += [self._mix(images, labels, saliency) for _ in range(self.copies)]
+        logits = self._logits(torch.cat([batch.images for batch in batches])).chunk(len(batches))
+        losses = [batch_loss(self.criterion, *part) for part in zip(logits, batches, strict=True)]
+        return StepOutput(self._weighted(losses), logits[0], batches[-1])
+
+    def _weighted(self, losses: Sequence[Tensor]) -> Tensor:
+        return reduce(add, (weight * loss for weight, loss in zip(self.loss_weights, losses, strict=True)))
 
     @property
     def memory(self) -> SaliencyMemory | None:

@@ -99,6 +99,8 @@ def with_training(method: str, **training: Any) -> Recipe:
         ("saliency-grafting", {"originals": True}, None, True, (0.5, 0.5)),
         ("saliency-grafting", {"originals": False, "copies": 2}, "mixed", False, (0.5, 0.5)),
         ("saliency-grafting", {"passes": "remembered"}, "remembered", False, (1.0,)),
+        ("saliency-grafting", {"passes": "joint"}, "joint", True, (0.5, 0.5)),
+        ("puzzlemix", {"passes": "joint"}, "joint", True, (0.5, 0.5)),
         ("cutmix", {"originals": False}, None, False, (1.0,)),
         ("cutmix", {"originals": True, "copies": 2}, "both", True, (1 / 3,) * 3),
         ("puzzlemix", {"originals": True, "loss_combination": "sum"}, "both", True, (1.0, 1.0)),
@@ -119,7 +121,7 @@ def test_originals_passes_and_loss_weights_by_recipe(
 @pytest.mark.parametrize(
     ("method", "training", "message"),
     [
-        ("saliency-grafting", {"passes": "all"}, "training.passes must be 'both', 'mixed' or 'remembered', got 'all'"),
+        ("saliency-grafting", {"passes": "all"}, "passes must be 'both', 'joint', 'mixed' or 'remembered', got 'all'"),
         ("saliency-grafting", {"passes": "mixed", "originals": True}, "originals must be left out for training.passes"),
         ("saliency-grafting", {"passes": "remembered", "copies": 2}, "copies must be 1 for passes='remembered'"),
         ("puzzlemix", {"passes": "remembered"}, "passes must not be 'remembered' for PuzzleMix, which moves pixels"),
@@ -165,6 +167,7 @@ def test_passes_per_step_are_those_of_the_registry(method: str) -> None:
 def test_passes_per_step_follow_the_settings() -> None:
     assert with_training("none").passes_per_step == (1, 1)
     assert with_training("saliency-grafting", passes="mixed").passes_per_step == (2, 1)
+    assert with_training("saliency-grafting", passes="joint").passes_per_step == (3, 2)
     assert with_training("saliency-grafting", passes="remembered").passes_per_step == (1, 1)
     assert with_training("saliency-grafting", copies=3).passes_per_step == (4, 4)
     assert with_training("puzzlemix", originals=True).passes_per_step == (2, 3)

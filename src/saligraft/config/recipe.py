@@ -22,7 +22,7 @@ from saligraft.methods.registry import methods_of
 from saligraft.remembering import check_remembered
 from saligraft.saliency.base import Passes, SaliencySource
 from saligraft.saliency.sources import SALIENCY_SOURCES
-from saligraft.step import PassPlan
+from saligraft.step import WITH_ORIGINALS, PassPlan
 from saligraft.steps import resolve_step
 
 EVAL = ("mode", "eval")  # the default of sources that make a pass of their own
@@ -68,7 +68,7 @@ class Recipe(RecipeSection):
     @property
     def with_originals(self) -> bool:
         """Whether the originals are trained on too, beside one or more copies of mixed images."""
-        return self.method.with_originals if self.passes is None else self.passes == "both"
+        return self.method.with_originals if self.passes is None else self.passes in WITH_ORIGINALS
 
     @property
     def weighs_losses(self) -> bool:
@@ -93,8 +93,14 @@ class Recipe(RecipeSection):
         if isinstance(methods[-1], FeatureMixer | StepStrategy):
             return REGISTRY[self.method.parts[-1]].passes
         source = SALIENCY_SOURCES.get(self.method.saliency.name or "", SaliencySource)
-        maps = source.shared if self.with_originals and self.method.saliency.network is None else source.alone
+        shared = self._maps_from_originals and self.method.saliency.network is None
+        maps = source.shared if shared else source.alone
         return Passes(self._batches + maps.forward, self._batches + maps.backward)
+
+    @property
+    def _maps_from_originals(self) -> bool:
+        """Whether the training pass of the originals gives their maps too."""
+        return self.with_originals and self.passes != "joint"
 
     @property
     def _batches(self) -> int:
@@ -125,7 +131,7 @@ class Recipe(RecipeSection):
                         f"network of its own, got {self.method.saliency.name!r}"
                     )
         source = self.method.saliency
-        if self.with_originals and not self.method.with_originals and source.name is not None:
+        if self._maps_from_originals and not self.method.with_originals and source.name is not None:
             # The map now comes from the training pass, and in its mode.
             options = {option: value for option, value in source.options.items() if (option, value) != EVAL}
             section = source.model_copy(update={"options": options}).complete(source.name, in_training_pass=True)

@@ -37,7 +37,7 @@ class TrainingSection(RecipeSection):
     originals: bool | None = None
     """Train on originals and mixed images, with any batch mixer; by default as the method's authors do."""
     passes: PassPlan | None = None
-    """Images trained on: "both" originals and mixed, "mixed" alone, or these by "remembered" maps, at plain cost."""
+    """Images of a step: "both" originals and mixed, these in a "joint" pass, "mixed" alone, or by "remembered" maps."""
     copies: Annotated[int, Field(ge=1, le=100)] = 1
     """Independent mixed batches of each original one; for methods that train on originals too."""
     loss_weights: Annotated[tuple[NotNegative, ...], Field(min_length=1)] | None = None

@@ -220,7 +220,8 @@ def make_step(
     }
     if recipe.method.saliency.name is not None:
         # Maps of a method that has them from the training pass by its authors come with batch statistics in any case.
-        mode: Mode | None = "current" if recipe.method.with_originals and recipe.passes == "mixed" else None
+        own_pass = recipe.passes in ("joint", "mixed")
+        mode: Mode | None = "current" if recipe.method.with_originals and own_pass else None
         options["saliency_source"] = recipe.method.saliency.build(model, normalization, mode, frozen)
     if recipe.weighs_losses:
         options |= {"copies": recipe.training.copies, "loss_weights": recipe.loss_weights}

@@ -72,6 +72,7 @@ READINGS = Experiment(
                 _reading("residual", "map of the last residual sum", "method.saliency.layer=stages.2"),
                 _reading("sum", "losses summed", "training.loss_combination=sum"),
                 _reading("weights", "grafts weighted three times", "training.loss_weights=[1.0, 3.0]"),
+                _reading("joint", "one batch of originals and grafts", "training.passes=joint"),
                 _reading("softmax-bce", "binary cross-entropy of the softmax", "training.loss=softmax-bce"),
                 *PASSES,
             ),
