@@ -10,7 +10,7 @@ from saligraft.reports.gallery import ComparedPair, MethodSamples, Sample
 from saligraft.reports.page import environment
 
 LOADING = {"src", "href", "xlink:href", "srcset", "data", "action", "poster", "background"}
-VOID = {"meta", "link", "img", "br"}
+VOID = {"meta", "link", "img", "br", "input"}
 
 
 class Page(HTMLParser):
@@ -58,7 +58,8 @@ def assert_self_contained(html: str, links: Collection[str] = ()) -> Page:
     page = Page(html)
     assert all(address.startswith(("data:", "#")) or address in links for address in page.addresses)
     assert set(links) <= {attributes.get("href") for attributes in page.named("a")}
-    assert not {"script", "iframe", "object", "embed"} & {tag for tag, _ in page.tags}
+    assert not {"iframe", "object", "embed"} & {tag for tag, _ in page.tags}
+    assert not [words for words in ("fetch(", "XMLHttpRequest", "WebSocket", "import(", "sendBeacon") if words in html]
     assert "@import" not in html
     assert "url(" not in html.replace("url(#", "")
     return page

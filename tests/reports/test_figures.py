@@ -141,9 +141,9 @@ def test_a_drawing_depends_on_its_curves_alone_and_carries_no_colour_of_its_own(
     first, second = (curves_svg(CURVES, "error", width=940, height=400) for _ in range(2))
     assert first == second
     assert not re.findall(r"#[0-9a-f]{6};", first)
-    light = (TEMPLATES / "page.css").read_text(encoding="utf-8").split("@media")[0]
+    style = (TEMPLATES / "page.css").read_text(encoding="utf-8")
     for colour, variable in figures.VARIABLES.items():
-        assert f"{variable}: {colour}" in light
+        assert f"{variable}: light-dark({colour}," in style
 
 
 def test_names_at_the_ends_do_not_overlap() -> None:
@@ -167,3 +167,14 @@ def test_wrong_curves_are_refused() -> None:
         Curve(name="x", runs=((1.0,), (1.0, 2.0)))
     with pytest.raises(ValueError, match="at least one value"):
         Curve(name="x", runs=())
+
+
+def test_bold_text_is_made_to_fit_its_room(tmp_path: Path) -> None:
+    """W is the widest letter: the white gap between pictures, and the margin, must stay white."""
+    flat = np.full((32, 32, 3), 255, dtype=np.uint8)
+    pair = replace(compared_pair(), source=flat, destination=flat, source_class="W" * 18, methods=())
+    image = pixels(save_comparison([pair], tmp_path / "wide.png", dpi=200))
+    gap = slice(
+        round(200 * (figures.MARGIN + figures.TILE)) + 2, round(200 * (figures.MARGIN + figures.TILE + figures.GAP)) - 2
+    )
+    assert (image[:, gap] == 255).all()

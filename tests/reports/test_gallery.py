@@ -190,3 +190,25 @@ def test_large_images_are_small_in_the_strips_of_classes(size: tuple[int, int], 
     for strip in strips:
         assert strip.picture.shape == (tile[0], 2 * tile[1], 3)
         assert strip.file_type == ("PNG" if size == (32, 32) else "JPEG")
+
+
+def test_where_objects_are_known_a_third_label_says_what_is_really_visible(batch, generator) -> None:
+    images, labels, saliency = batch
+    objects = torch.zeros(12, 32, 32, dtype=torch.bool)
+    objects[:, 8:24, 8:24] = True
+    method = SaliencyGrafting(grids=(4,))
+    mixed = method(images, labels, saliency, generator=generator)
+    rows = rows_of_batch(method, images, CLASSES, mixed, saliency, objects)
+    shown = 0
+    for row in rows:
+        inside = row.mask[1:3, 1:3].mean()  # the four cells of the object
+        assert row.labels[2].name == "object really visible"
+        assert not row.labels[2].used
+        assert row.labels[2].source_weight == pytest.approx(float(inside))
+        shown += 0 < inside < 1
+    assert shown > 3
+    page = Page(part("gallery_legend", rows))
+    assert "the label that would be right" in page.text
+    assert len(rows_of_batch(method, images, CLASSES, mixed, saliency)[0].labels) == 2
+    hidden = rows_of_batch(method, images, CLASSES, mixed, saliency, torch.zeros_like(objects))
+    assert all(len(row.labels) == 2 for row in hidden)  # no object, no truth

@@ -58,7 +58,15 @@ def test_the_page_shows_result_curve_pairs_and_recipe(finished: Result) -> None:
     for kind in ("best", "last10_mean", "final"):
         assert f"{result['top1_error'][kind]:.2f} %" in page.text
         assert f"{result['top5_error'][kind]:.2f} %" in page.text
-    for words in ("A <run>", "CutMix : wrn-10-1 on", "2 epochs, seed 7.", 'name = "cutmix"', "images/s", "parameters"):
+    for words in (
+        "A <run>",
+        "CutMix : wrn-10-1 on",
+        "after 2 epochs",
+        "seed 7.",
+        'name = "cutmix"',
+        "images/s",
+        "parameters",
+    ):
         assert words in page.text
     assert "1 forward, 1 backward" in page.text
     assert len(page.named("svg")) == 2

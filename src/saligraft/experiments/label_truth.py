@@ -10,7 +10,7 @@ Shapes: B batch, C channels, H W pixels, h w cells of a map or mask, n pairs.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +26,7 @@ from saligraft.grafting import pixel_area, spread
 from saligraft.labels import calibrated_weight
 from saligraft.methods import BatchMixer
 from saligraft.methods.registry import methods_of
+from saligraft.reports.visibility import Visible, visible_shares
 from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.rescale import resize_saliency
 from saligraft.saliency.sources import saliency_source
@@ -58,49 +59,6 @@ class LabelTruth:
     rank_correlation: dict[str, float | None]
     unseen: dict[str, float]
     diversity: float | None
-
-
-class Visible(NamedTuple):
-    """How much of the two objects of a mixed image can be seen.
-
-    Args:
-        source: v_i, (B,) in [0,1].
-        destination: v_j, (B,) in [0,1].
-    """
-
-    source: Tensor
-    destination: Tensor
-
-    @property
-    def weight(self) -> Tensor:
-        """The true weight of the source's label, (B,); NaN where nothing of either object is visible."""
-        return self.source / (self.source + self.destination)
-
-
-def visible_shares(objects: Tensor, mixed: MixedBatch) -> Visible:
-    """Measure which share of each object a mixed image shows. Pure.
-
-    Args:
-        objects: True on the object of each image of the batch, (B,H,W).
-        mixed: Batch mixed by a method that leaves pixels in place.
-
-    Example:
-        >>> from saligraft import MixedBatch
-        >>> objects = torch.tensor([[[True, True, False, False]], [[False, False, True, True]]])
-        >>> partner, mask = torch.tensor([1, 0]), torch.tensor([[[True, False, True, False]]] * 2)
-        >>> labels, images = torch.tensor([0, 1]), torch.zeros(2, 3, 1, 4)
-        >>> mixed = MixedBatch(images, labels, labels[partner], torch.ones(2), mask, partner)
-        >>> visible_shares(objects, mixed)
-        Visible(source=tensor([0.5000, 0.5000]), destination=tensor([0.5000, 0.5000]))
-    """
-    objects = objects.float()
-    shown = spread(mixed.mask, *objects.shape[1:]).float()
-
-    def share(object_pixels: Tensor, visible: Tensor) -> Tensor:
-        total = object_pixels.sum(dim=(1, 2))
-        return (object_pixels * visible).sum(dim=(1, 2)) / total.clamp(min=1)
-
-    return Visible(share(objects, shown), share(objects[mixed.partner], 1 - shown))
 
 
 def label_weights(mixed: MixedBatch, saliency: Tensor) -> dict[str, Tensor]:

@@ -130,7 +130,7 @@ def write_gallery(scene: Scene, name: str, mixer: Mixer) -> list[Path]:
 
 
 def choose(data: Split, count: int, seed: int) -> ImageData:
-    """Sample up to `count` images at random, without masks and boxes.
+    """Sample up to `count` images at random.
 
     Args:
         data: Any split of a data set.
@@ -141,7 +141,7 @@ def choose(data: Split, count: int, seed: int) -> ImageData:
         The images, in memory.
     """
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(key(seed)))[:count]
-    return replace(data.take(order), masks=None, boxes=None)
+    return data.take(order)
 
 
 def draw_gallery(method: Mixer, lens: Lens, pool: ImageData, *, count: int, seed: int) -> list[GalleryRow]:
@@ -162,7 +162,8 @@ def draw_gallery(method: Mixer, lens: Lens, pool: ImageData, *, count: int, seed
     if getattr(method, "needs_saliency", False):
         labels = lens.labels_of(images, pool.labels, pool.classes)
         saliency = lens.saliency(images, getattr(method, "saliency_source", "feature-map"), labels)
-    return draw_rows(method, images, pool.labels, pool.classes, saliency=saliency, count=count, seed=seed)
+    maps_and_objects = {"saliency": saliency, "objects": pool.masks}
+    return draw_rows(method, images, pool.labels, pool.classes, **maps_and_objects, count=count, seed=seed)
 
 
 def network_of_run(folder: Path) -> Lens:

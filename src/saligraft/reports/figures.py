@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
@@ -28,7 +29,6 @@ KIND_COLOURS = {"source": "#d9590b", "destination": "#1f6fd0", "": MUTED}
 TILE, GAP, MARGIN, HEADER, LINE, BAR = 1.12, 0.12, 0.12, 0.30, 0.145, 0.05
 COLUMNS = 8  # pictures side by side in a comparison
 LABEL_COLUMN = 2.6  # inches
-TILE_LETTERS, LABEL_LETTERS = 13.5, 31  # bold letters that fit above a picture, and in the label column
 PALETTE = 256  # colours of a comparison's file: small, without visible loss
 
 # Colours of the page's style sheet, by their values in its light scheme.
@@ -84,8 +84,9 @@ def save_gallery(rows: Sequence[GalleryRow], path: Path, *, dpi: int = 200) -> P
     sheet = _Sheet([pictures], extra_width=LABEL_COLUMN)
     sheet.text(left, sheet.tops[0] - 0.05, "Label", size=9.5, colour=INK, bold=True, va="bottom")
     for row, top in zip(rows, sheet.tops, strict=True):
-        for label, down in zip(row.labels, (0.0, 0.58) if len(row.labels) > 1 else (0.30,), strict=True):
-            sheet.draw_label(row, label, left, top + down)
+        first, apart = {1: (0.30, 0.0), 2: (0.0, 0.58)}.get(len(row.labels), (0.0, 0.43))
+        for number, label in enumerate(row.labels):
+            sheet.draw_label(row, label, left, top + first + number * apart)
     return sheet.save(path, dpi)
 
 
@@ -191,6 +192,7 @@ class _Sheet:
         self.figure = Figure(figsize=(width, height), facecolor=PAPER)
         self.axes: Axes = self.figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(height, 0))
         self.axes.set_axis_off()
+        self.renderer: Any = FigureCanvasAgg(self.figure).get_renderer()  # type: ignore[no-untyped-call]
         for row, top in zip(rows, self.tops, strict=True):
             for column, tile in enumerate(row):
                 self._draw_tile(tile, MARGIN + column * (TILE + GAP), top)
@@ -202,28 +204,43 @@ class _Sheet:
         x, y = left + (TILE - width) / 2, top + (TILE - height) / 2
         self.axes.imshow(picture, extent=(x, x + width, y + height, y), interpolation="nearest", aspect="auto")
         if tile.heading:
-            size = 9.5 * min(1.0, TILE_LETTERS * tile.room / len(tile.heading))
-            self.text(left, top - 0.05, tile.heading, size=size, colour=INK, bold=True, va="bottom")
+            room = tile.room * (TILE + GAP) - GAP
+            self.text(left, top - 0.05, tile.heading, size=9.5, colour=INK, bold=True, va="bottom", room=room)
         below = top + TILE + 0.06
         if tile.share is not None:
             self._draw_bar(tile.share, left, below, TILE, BAR)
             below += LINE / 2
         for number, (kind, words) in enumerate(tile.lines):
-            self.text(left, below + number * LINE, words, size=8, colour=KIND_COLOURS[kind], bold=bool(kind))
+            place = left, below + number * LINE
+            self.text(*place, words, size=8, colour=KIND_COLOURS[kind], bold=bool(kind), room=TILE)
 
     def draw_label(self, row: GalleryRow, label: Label, left: float, top: float) -> None:
         """Draw one label of a gallery's row: what it follows, its shares in words, and a bar."""
         shares = row.shares(label)
         words = " · ".join(_words(share, 14) for share in shares)
-        self.text(left, top, label.name, size=8.5, colour=MUTED, bold=False)
-        size = 9.5 * min(1.0, LABEL_LETTERS / len(words))
-        self.text(left, top + 0.16, words, size=size, colour=INK, bold=label.used)
         width = LABEL_COLUMN - GAP
-        self._draw_bar(shares[0].weight, left, top + 0.36, width, 2 * BAR, alpha=1.0 if label.used else 0.45)
+        self.text(left, top, label.name, size=8, colour=MUTED, bold=False, room=width)
+        self.text(left, top + 0.13, words, size=9.5, colour=INK, bold=label.used, room=width)
+        self._draw_bar(shares[0].weight, left, top + 0.31, width, 1.6 * BAR, alpha=1.0 if label.used else 0.45)
 
-    def text(self, x: float, y: float, words: str, *, size: float, colour: str, bold: bool, va: str = "top") -> None:
+    def text(
+        self,
+        x: float,
+        y: float,
+        words: str,
+        *,
+        size: float,
+        colour: str,
+        bold: bool,
+        va: str = "top",
+        room: float = math.inf,
+    ) -> None:
+        """Write a text, made smaller if it is wider than its room in inches: bold letters differ too much to count."""
         weight = "bold" if bold else "normal"
-        self.axes.text(x, y, words, fontsize=size, color=colour, fontweight=weight, va=va, parse_math=False)
+        text = self.axes.text(x, y, words, fontsize=size, color=colour, fontweight=weight, va=va, parse_math=False)
+        width = text.get_window_extent(self.renderer).width / self.figure.dpi
+        if width > room:
+            text.set_fontsize(0.95 * size * room / width)  # letters are rounded to whole pixels
 
     def _draw_bar(self, share: float, left: float, top: float, width: float, height: float, alpha: float = 1.0) -> None:
         parts = (("source", left, share * width), ("destination", left + share * width, (1 - share) * width))

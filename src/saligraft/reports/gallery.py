@@ -1,8 +1,9 @@
 """What pages and figures show of mixed pairs: a gallery of one method, or several methods on the same pairs.
 
 A row of the gallery holds source, its saliency S, the salient cells S'' (Eq. 3-4), the drawn cells M, destination,
-the mixed image and the label in up to two ways: by area, and calibrated by saliency (Eq. 5). Methods without saliency
-(Mixup, CutMix) leave those fields out. Shapes: B batch, C channels, H W pixels, h w cells.
+the mixed image and the label in up to three ways: by area, calibrated by saliency (Eq. 5), and by how much of the two
+objects is really visible, where their masks are known. Methods without saliency (Mixup, CutMix) leave those fields out.
+Shapes: B batch, C channels, H W pixels, h w cells.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,11 +23,13 @@ from saligraft.labels import calibrated_weight
 from saligraft.masks.salient import salient_regions
 from saligraft.methods import SaliencyGrafting
 from saligraft.reports import tiles
+from saligraft.reports.visibility import visible_shares
 from saligraft.saliency.rescale import resize_saliency
 
 Mixer = Callable[..., MixedBatch]
 
 STRIP_TILE = 64  # longest side of an image in a class's strip: twelve fill the column of a high-density screen
+VISIBLE = "object really visible"
 LOSSLESS_TILE = 32  # larger ones use lossy compression, or 20 classes would take megabytes
 
 
@@ -111,7 +114,7 @@ class GalleryRow:
         mask: (h,w), 1 where the source shows.
         source_class: Class of the source.
         destination_class: Class of the destination.
-        labels: The label, weighted in one or two ways.
+        labels: The label, weighted in one to three ways.
         source_saliency: (h,w), or None for a method without saliency.
         destination_saliency: (h,w) or None.
         salient: S'' as bool (h,w), or None for a method that does not select stochastically.
@@ -161,7 +164,12 @@ class GalleryRow:
 
 
 def rows_of_batch(
-    method: Mixer, images: Tensor, classes: Sequence[str], mixed: MixedBatch, saliency: Tensor | None = None
+    method: Mixer,
+    images: Tensor,
+    classes: Sequence[str],
+    mixed: MixedBatch,
+    saliency: Tensor | None = None,
+    objects: Tensor | None = None,
 ) -> list[GalleryRow]:
     """Turn every pair of a mixed batch into a row.
 
@@ -171,6 +179,7 @@ def rows_of_batch(
         classes: Names of the classes that the labels index.
         mixed: What the method returned.
         saliency: The maps (B,h,w) that it was called with, or None.
+        objects: True on the object of each image, (B,H,W) bool; None if unknown.
 
     Returns:
         B rows.
@@ -188,9 +197,15 @@ def rows_of_batch(
             salient = salient_regions(
                 maps, temperature=method.temperature, threshold=method.threshold, normalize=method.normalize
             )
+    true_weights = None
+    if objects is not None and not getattr(method, "moves_pixels", False):
+        true_weights = visible_shares(objects.to(mixed.mask.device), mixed).weight
     rows = []
     for i in range(count):
         j = int(mixed.partner[i])
+        labels = _labels(method, mixed, i, float(areas[i]), maps)
+        if true_weights is not None and bool(true_weights[i].isfinite()):  # something of either object is visible
+            labels = (*labels, Label(VISIBLE, float(true_weights[i]), used=False))
         rows.append(
             GalleryRow(
                 source=images[i].cpu(),
@@ -199,7 +214,7 @@ def rows_of_batch(
                 mask=masks[i],
                 source_class=classes[int(mixed.source_labels[i])],
                 destination_class=classes[int(mixed.destination_labels[i])],
-                labels=_labels(method, mixed, i, float(areas[i]), maps),
+                labels=labels,
                 source_saliency=None if maps is None else maps[i],
                 destination_saliency=None if maps is None else maps[j],
                 salient=None if salient is None else salient[i],
@@ -215,6 +230,7 @@ def draw_rows(
     classes: Sequence[str],
     *,
     saliency: Tensor | None = None,
+    objects: Tensor | None = None,
     count: int = 6,
     seed: int = 0,
 ) -> list[GalleryRow]:
@@ -228,6 +244,7 @@ def draw_rows(
         labels: Class indices (B,).
         classes: Names of the classes.
         saliency: Maps (B,h,w), or None for a method without saliency.
+        objects: True on the object of each image, (B,H,W) bool; None if unknown.
         count: Number of rows.
         seed: Seed of the draws.
 
@@ -241,7 +258,7 @@ def draw_rows(
     for draw in range(count):
         generator = torch.Generator().manual_seed(key(seed, draw))
         mixed = method(images, labels, saliency, generator=generator)
-        candidates = rows_of_batch(method, images, classes, mixed, saliency)
+        candidates = rows_of_batch(method, images, classes, mixed, saliency, objects)
         best = max(range(len(candidates)), key=lambda i: (_interest(candidates[i]), i not in shown, -i))
         shown.update({best, int(mixed.partner[best])})
         rows.append(candidates[best])

@@ -15,7 +15,7 @@ from torch import Tensor, distributed
 from saligraft.config.method_section import Normalization
 from saligraft.methods import REGISTRY, BatchMixer, Compose, ImageTransform
 from saligraft.reports.figures import Curve
-from saligraft.reports.gallery import GalleryRow, Mixer, class_strips, draw_rows
+from saligraft.reports.gallery import GalleryRow, Mixer, class_strips, draw_rows, most_balanced
 from saligraft.reports.page import versions, write_page
 from saligraft.reports.tables import ResultTable
 from saligraft.saliency.base import NetworkSource
@@ -66,7 +66,8 @@ def run_pictures(result: Result) -> dict[str, Any]:
         result: A finished run.
 
     Returns:
-        What `run.html` shows: `rows` of mixed pairs and whether they have `network_maps`, or `data` and `strips`.
+        What `run.html` shows: `rows` of mixed pairs, the `best_row` to explain the method with, and whether
+        they have `network_maps`, or `data` and `strips`.
     """
     recipe, data = result.recipe, result.test_data
     mixer = None if recipe.never_mixes else _mixer(result)
@@ -74,7 +75,8 @@ def run_pictures(result: Result) -> dict[str, Any]:
         return {"data": data, "strips": class_strips(data)}
     source = SALIENCY_SOURCES.get(recipe.method.saliency.name or "")
     network_maps = source is not None and issubclass(source, NetworkSource)
-    return {"rows": _mixed_rows(result, mixer), "network_maps": network_maps}
+    rows = _mixed_rows(result, mixer)
+    return {"rows": rows, "best_row": most_balanced(rows), "network_maps": network_maps}
 
 
 def method_title(name: str) -> str:
@@ -133,7 +135,8 @@ def _mixed_rows(result: Result, mixer: Mixer) -> list[GalleryRow]:
     if recipe.method.saliency.name is not None:
         source = recipe.method.saliency.build(result.network, Normalization(data.mean, data.std))
         saliency = source(images, labels)
-    rows = draw_rows(mixer, images, labels, data.classes, saliency=saliency, count=ROWS, seed=recipe.seed)
+    maps_and_objects = {"saliency": saliency, "objects": chosen.masks}
+    rows = draw_rows(mixer, images, labels, data.classes, **maps_and_objects, count=ROWS, seed=recipe.seed)
 
     def shown(image: Tensor) -> Tensor:
         return (image * std + mean).clamp(0, 1)
