@@ -123,7 +123,7 @@ def label_course(folder: Path) -> dict[str, float]:
     Returns:
         Mean absolute errors in percent, by label and share of the epochs, to the nearest quarter.
     """
-    final = SavedRun.load(folder)
+    final = load_run(folder)
     own = final.recipe.method.name
     methods = {own: methods_of_run(final)[own]}
     found: dict[str, float] = {}
