@@ -11,6 +11,11 @@ from hypothesis import settings
 # Folders that test the laboratory; with the core alone installed there is nothing to test there.
 LAB_FOLDERS = ["cli", "config", "data", "experiments", "io", "networks", "reports", "training"]
 collect_ignore = [] if importlib.util.find_spec("accelerate") else LAB_FOLDERS
+collect_ignore += [
+    f"integrations/test_{name}.py"
+    for name in ("timm", "lightning", "transformers")
+    if importlib.util.find_spec(name) is None
+]
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)

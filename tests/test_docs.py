@@ -25,6 +25,7 @@ MODULES = [
 ]
 PUBLIC_PACKAGES = ("data", "networks", "training")  # of the laboratory
 LABORATORY = ("cli", "config", "data", "experiments", "integrations", "networks", "reports", "training")
+INTEGRATIONS = [name for name in ("timm", "lightning", "transformers") if importlib.util.find_spec(name)]
 has_laboratory = importlib.util.find_spec("accelerate") is not None
 
 
@@ -52,9 +53,10 @@ def test_files_and_tests_named_in_documents_exist(document: Path) -> None:
 
 
 def public_objects() -> dict[str, Any]:
-    """Every public class and function, of the laboratory too where it is installed."""
+    """Every public class and function, of the laboratory and the integrations too where they are installed."""
     objects = {name: getattr(saligraft, name) for name in saligraft.__all__}
-    for package in PUBLIC_PACKAGES if has_laboratory else ():
+    integrations = [f"integrations.{name}" for name in INTEGRATIONS]
+    for package in [*(PUBLIC_PACKAGES if has_laboratory else ()), *integrations]:
         module = importlib.import_module(f"saligraft.{package}")
         objects |= {f"{package}.{name}": getattr(module, name) for name in module.__all__}
     return {name: value for name, value in objects.items() if callable(value)}
@@ -109,6 +111,8 @@ def finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_examples_of_docstrings_run(name: str, request: pytest.FixtureRequest) -> None:
     if not has_laboratory and name.split(".")[1] in LABORATORY:
         pytest.skip("needs the extra lab")
+    if name.startswith("saligraft.integrations.") and name.split(".")[2] not in INTEGRATIONS:
+        pytest.skip("needs the extra of the same name")
     module = importlib.import_module(name)
     if "runs/mine" in inspect.getsource(module) and has_laboratory:
         request.getfixturevalue("finished_run")

@@ -1,0 +1,86 @@
+"""A LightningModule trains with a step as it is; the callback saves the step and switches mixing off."""
+
+from pathlib import Path
+
+import lightning as L
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import saligraft as sg
+from saligraft.integrations.lightning import GraftingCallback
+
+
+class Classifier(L.LightningModule):
+    def __init__(self, **options: object) -> None:
+        super().__init__()
+        body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+        self.model = nn.Sequential(body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
+        self.step = sg.GraftingStep(self.model, sg.SaliencyGrafting(), **options)
+        self.mixed: list[bool] = []
+        self.dtypes: set[torch.dtype] = set()
+
+    def training_step(self, batch: tuple[Tensor, Tensor], _: int) -> Tensor:
+        out = self.step(*batch)
+        self.mixed.append(out.mixed is not None)
+        self.dtypes.add(out.logits.dtype)
+        return out.loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def fit(
+    module: Classifier, folder: Path, *callbacks: L.Callback, checkpoint: Path | None = None, **options
+) -> L.Trainer:
+    torch.manual_seed(0)
+    loader = DataLoader(TensorDataset(torch.rand(8, 3, 12, 12), torch.arange(8) % 3), batch_size=4)
+    trainer = L.Trainer(
+        accelerator="cpu",
+        callbacks=list(callbacks),
+        default_root_dir=folder,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+    trainer.fit(module, loader, ckpt_path=checkpoint)
+    return trainer
+
+
+def test_step_needs_no_adapter_and_casts_as_the_trainer_does(tmp_path: Path) -> None:
+    module = Classifier()
+    before = [weight.detach().clone() for weight in module.parameters()]
+    fit(module, tmp_path, max_epochs=1, precision="bf16-mixed", accumulate_grad_batches=2)
+    assert module.mixed == [True, True]
+    assert module.dtypes == {torch.bfloat16}
+    assert all(not torch.equal(old, new) for old, new in zip(before, module.parameters(), strict=True))
+    assert not any(name.startswith("step") for name in module.state_dict())
+
+
+def test_checkpoint_resumes_the_step(tmp_path: Path) -> None:
+    first = Classifier(warmup_steps=3, generator=torch.Generator().manual_seed(1))
+    trainer = fit(first, tmp_path, GraftingCallback(), max_epochs=1)
+    trainer.save_checkpoint(tmp_path / "one.ckpt")
+    second = Classifier(warmup_steps=3, generator=torch.Generator().manual_seed(2))
+    fit(second, tmp_path, GraftingCallback(), max_epochs=2, checkpoint=tmp_path / "one.ckpt")
+    assert second.mixed == [False, True]  # 2 of 3 steps of warm-up were in the first run
+    fit(first, tmp_path, max_epochs=2, checkpoint=tmp_path / "one.ckpt")
+    assert torch.equal(first.step.generator.get_state(), second.step.generator.get_state())
+
+
+def test_mixing_stops_at_the_epoch(tmp_path: Path) -> None:
+    module = Classifier()
+    fit(module, tmp_path, GraftingCallback(off_epoch=1), max_epochs=2)
+    assert module.mixed == [True, True, False, False]
+
+
+def test_module_without_a_step_is_an_error(tmp_path: Path) -> None:
+    module = Classifier()
+    del module.step
+    with pytest.raises(ValueError, match="one step of saligraft as an attribute, got none"):
+        fit(module, tmp_path, GraftingCallback(), max_epochs=1)
+    with pytest.raises(ValueError, match="off_epoch must be"):
+        GraftingCallback(off_epoch=-1)
