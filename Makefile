@@ -8,6 +8,7 @@ PIP_INSTALL = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
 demo: $(VENV)/.installed-lab
 	$(VENV)/bin/saligraft demo $(ARGS)
+	@echo "For the command saligraft in this shell: source $(VENV)/bin/activate"
 
 test: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m pytest -n 2 $(ARGS)

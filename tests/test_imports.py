@@ -1,6 +1,7 @@
 """Imports go one way, from the core to the command line, and the core needs torch alone."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -193,6 +194,25 @@ def test_core_works_without_any_extra() -> None:
     assert run.stdout.strip() == "fine", run.stderr
 
 
-def test_public_names_are_there() -> None:
-    for name in saligraft.__all__:
-        assert getattr(saligraft, name) is not None
+def test_public_names_are_those_that_type_checkers_see() -> None:
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and "saligraft" in str(node.module)]
+    names = [(node.module, alias.name) for node in imports for alias in node.names]
+    assert sorted(name for _, name in names) == sorted(saligraft.__all__)
+    for module, name in names:
+        assert getattr(saligraft, name) is getattr(importlib.import_module(str(module)), name)
+    assert set(saligraft.__all__) <= set(dir(saligraft))
+
+
+def test_the_package_loads_its_modules_when_they_are_used() -> None:
+    code = """
+import sys, saligraft
+assert "torch" not in sys.modules
+assert saligraft.losses.__name__ == "saligraft.losses"
+try:
+    saligraft.nothing
+except AttributeError as error:
+    print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "module 'saligraft' has no attribute 'nothing'\n"

@@ -5,6 +5,7 @@ Checks of shape and type always run. Checks of values read a tensor's content, w
 be traced, so they run only on CPU tensors outside compilation; `set_validation(True)` enables them everywhere.
 """
 
+import difflib
 import functools
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -64,7 +65,14 @@ def may_look(tensor: Tensor) -> bool:
 def one_of(name: str, value: object, options: Collection[Any]) -> None:
     """One of the options, which the error lists."""
     if value not in options:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}")
+        valid = ", ".join(map(repr, options))
+        raise ValueError(f"{name} must be one of {valid}; got {value!r}{did_you_mean(value, options)}")
+
+
+def did_you_mean(value: object, options: Collection[Any]) -> str:
+    """The end of an error message: a similar option, if there is one."""
+    near = difflib.get_close_matches(str(value), [option for option in options if isinstance(option, str)], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 # Training steps call these, so a valid value takes one expression; only invalid ones make further calls.

@@ -109,6 +109,15 @@ def test_plain_evaluation_writes_nothing(folder: Path) -> None:
     assert sorted((path.name, path.stat().st_mtime_ns) for path in folder.iterdir()) == before
 
 
+def test_runs_below_a_folder_are_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for above in (folder.parent, folder.parent.parent):
+        assert run(["evaluate", str(above)]) == 2
+        assert f"{above} is not a run folder: it holds no recipe.toml; runs below it: " in (
+            message := capsys.readouterr().err
+        )
+        assert str(folder) in message
+
+
 def test_mistakes_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["evaluate", str(folder), "--through-training"]) == 2
     error = capsys.readouterr().err

@@ -25,6 +25,20 @@ def test_every_file_of_the_folder_is_a_command() -> None:
     assert files == set(cli.COMMANDS)
 
 
+def test_mistakes_that_need_no_torch_do_not_wait_for_it(tmp_path: Path) -> None:
+    (tmp_path / "all" / "one").mkdir(parents=True)
+    (tmp_path / "all" / "one" / "recipe.toml").write_text("")
+    program = "import sys; from saligraft import cli; print(cli.run(sys.argv[1:]), 'torch' in sys.modules)"
+    for words, code in {
+        "--help": 0, "train --help": 0, "--version": 0, "list recipes": 0, "trian": 2, "train --sede 1": 2,
+        "train nowhere": 2, "train shapes-wrn-10-2 --set epochs": 2, "train all/one": 2, "evaluate all": 2,
+        "list colours": 2, "demo --scale large": 2, "reproduce all --seeds 0": 2,
+    }.items():  # fmt: skip
+        command = [sys.executable, "-c", program, *words.split()]
+        ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+        assert ended.stdout.splitlines()[-1] == f"{code} False", words
+
+
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--version"]) == 0
     assert capsys.readouterr().out == f"saligraft {saligraft.__version__}\n"
@@ -43,10 +57,18 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
             "training.epochs must be a valid integer, got 'soon'",
         ),
         (["train", "shapes-wrn-10-2", "--set", "network.nmae=x"], "unknown key 'nmae'; valid: name, options"),
+        (["train", "shapes-wrn-10-2", "--set", "network.nmae=x"], "; did you mean 'name'?\n"),
+        (["train", "shapes-wrn-10-2", "--set", "epochs=3"], "; did you mean training.epochs?\n"),
+        (["train", "shapes-wrn-10-2", "--set", "method.name=cutmx"], "; did you mean 'cutmix'?\n"),
+        (
+            ["train", "shapes-wrn-10-2", "--set", "training.trackers=wandb"],
+            """--set 'training.trackers=["wandb"]', got 'wandb'""",
+        ),
+        (["train", "shapes-wrn-10-2", "--set", "data.name=folder:photos"], "such as photos/cats/1.jpg"),
         (["train", "shapes-wrn-10-2", "--set", "method.options.T=1"], "method none has no option 'T'"),
         (["train", "shapes-wrn-10-2", "--set", "network.name=wrn-11-2", "--out", "OUT"], "depth must be 6n + 4"),
         (["evaluate", "nowhere"], "nowhere is not a run folder"),
-        (["list", "colours"], "topic must be one of 'methods', "),
+        (["list", "colours"], "'colours' is not one of 'methods', "),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(

@@ -114,7 +114,7 @@ def test_some_methods_on_own_files(tmp_path: Path) -> None:
         (["--images", "a.png", "--data", "shapes"], "not both"),
         (["--root", "nowhere"], "--root must be left out without --data"),
         (["--data", "shapes", "--root", "nowhere"], "root must be None for shapes"),
-        (["--run", "nowhere"], "run must be the folder of a finished run"),
+        (["--run", "nowhere"], "nowhere is not a run folder"),
         (["--network", "wrn-10-1", "--run", "x"], "not both"),
         (["--network", "nonsense"], "unknown network"),
         (["--size", "-3"], "--size must be >= 1, got -3"),

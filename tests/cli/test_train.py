@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -26,7 +27,7 @@ def test_a_bundled_recipe_trains_and_its_own_recipe_trains_alike(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["train", "shapes-wrn-10-2-saliency-grafting", *TINY, "--seed", "2"]) == 0
-    first = tmp_path / "runs" / "shapes-wrn-10-2-saliency-grafting-seed2"
+    first = tmp_path / "runs" / "shapes-wrn-10-1-saliency-grafting-seed2"
     result = json.loads((first / "result.json").read_text())
     assert (result["seed"], result["method"], result["network"]) == (2, "saliency-grafting", "wrn-10-1")
     shown = capsys.readouterr()
@@ -44,10 +45,53 @@ def test_a_method_picks_the_row_of_its_protocol(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["train", "shapes-wrn-10-2", "--method", "cutmix", *TINY]) == 0
-    folder = tmp_path / "runs" / "shapes-wrn-10-2-cutmix-seed0"
+    folder = tmp_path / "runs" / "shapes-wrn-10-1-cutmix-seed0"
     assert 'per = "batch"' in (folder / "recipe.toml").read_text()  # not the method's default
     assert run(["train", str(folder), "--method", "mixup", "--resume"]) == 2
     assert "--method must be left out when a run folder is resumed, got mixup" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["shapes-wrn-10-2"], "shapes-wrn-10-2-seed0"),
+        (["shapes-wrn-10-2", "--method", "cutmix", "--seed", "3"], "shapes-wrn-10-2-cutmix-seed3"),
+        (["shapes-wrn-10-2", "--set", "method.name=cutout+mixup"], "shapes-wrn-10-2-cutout+mixup-seed0"),
+        (["shapes-wrn-10-2", "--set", "data.name=folder:my/photos"], "photos-wrn-10-2-seed0"),
+        (
+            ["shapes-wrn-10-2", "--set", "network.name=timm:resnet18", "--method", "mixup"],
+            "shapes-timm-resnet18-mixup-seed0",
+        ),
+        (["runs/mine-seed4/recipe.toml"], "mine-again-seed0"),
+    ],
+)
+def test_runs_of_different_recipes_get_different_folders(
+    arguments: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NotTrainedError(Exception):
+        pass
+
+    def stop(_recipe: object, folder: Path, **_: object) -> None:
+        raise NotTrainedError(folder)
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "mine-seed4").mkdir(parents=True)
+    (tmp_path / "runs" / "mine-seed4" / "recipe.toml").write_text("")
+    monkeypatch.setattr("saligraft.training.train", stop)
+    with pytest.raises(NotTrainedError, match=re.escape(str(Path("runs") / name)) + "$"):
+        run(["train", *arguments])
+
+
+def test_a_run_folder_is_not_a_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f3").mkdir()
+    (tmp_path / "f3" / "recipe.toml").write_text("")
+    assert run(["train", "f3"]) == 2
+    message = capsys.readouterr().err
+    assert "saligraft train f3 --resume" in message
+    assert "saligraft train f3/recipe.toml" in message
 
 
 def test_an_earlier_run_is_refused_then_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,7 +99,7 @@ def test_an_earlier_run_is_refused_then_replaced(tmp_path: Path, capsys: pytest.
     assert run(arguments) == 0
     capsys.readouterr()
     assert run(arguments) == 2
-    assert "is not empty" in capsys.readouterr().err
+    assert "is not empty: choose another (--out DIR), overwrite it" in capsys.readouterr().err
     assert run([*arguments, "--overwrite"]) == 0
 
 
@@ -210,7 +254,7 @@ def test_the_best_value_over_several_seeds(
     choice = ["train", "shapes-wrn-10-2", *TINY, "--best-of", "optimizer.lr=0.01,0.001"]
     assert run([*choice, "--seeds", "0,3"]) == 0
     shown = capsys.readouterr().out
-    folder = tmp_path / "runs" / "shapes-wrn-10-2-seeds0-3"
+    folder = tmp_path / "runs" / "shapes-wrn-10-1-seeds0-3"
     table = json.loads((folder / "best.json").read_text())
     assert {path.name for path in folder.iterdir() if path.is_dir()} == {
         f"lr-{value}-seed{seed}" for value in ("0.01", "0.001") for seed in (0, 3)

@@ -96,7 +96,7 @@ for _name, _command in COMMANDS.items():
 def _users_mistake(error: Exception) -> str | None:
     """One line that says what to fix, or None for a bug of the program."""
     if hasattr(error, "format_message"):  # errors of typer and click
-        return " ".join(error.format_message().split())
+        return " ".join(error.format_message().replace("Value error, ", "").split())
     if isinstance(error, (ValueError, TypeError, OSError, ImportError)):
         return " ".join(str(error).split()) or type(error).__name__
     return None

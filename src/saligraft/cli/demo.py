@@ -1,25 +1,20 @@
 """`saligraft demo`: plain training, CutMix and Saliency Grafting side by side, with a page."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, Literal
 
 import typer
-
-from saligraft.checks import one_of, whole_number
-
-if TYPE_CHECKING:
-    from saligraft.experiments.experiment import ScaleName
-
-SCALES = ("smoke", "laptop")
 
 
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the runs and report.html.")] = Path("runs/demo"),
-    seeds: Annotated[int | None, typer.Option(metavar="N", help="Seeds, from 0.", show_default="2")] = None,
+    seeds: Annotated[int | None, typer.Option(metavar="N", min=1, help="Seeds, from 0.", show_default="2")] = None,
     jobs: Annotated[
-        int | None, typer.Option(metavar="N", help="Runs at the same time.", show_default="one per core")
+        int | None, typer.Option(metavar="N", min=1, help="Runs at the same time.", show_default="one per core")
     ] = None,
-    scale: Annotated[str, typer.Option(help="laptop (5 minutes on 2 cores) or smoke (seconds).")] = "laptop",
+    scale: Annotated[
+        Literal["smoke", "laptop"], typer.Option(help="laptop (5 minutes on 2 cores) or smoke (seconds).")
+    ] = "laptop",
 ) -> None:
     """Train plainly, with CutMix and with Saliency Grafting; print what differs and write a page with pictures.
 
@@ -45,15 +40,10 @@ def demo(
     from saligraft.experiments.runner import LocalLauncher, run_jobs, worker_count
     from saligraft.reports.tables import markdown_table, terminal_table
 
-    one_of("scale", scale, SCALES)
-    for flag, value in (("--seeds", seeds), ("--jobs", jobs)):
-        if value is not None:
-            whole_number(flag, value, least=1)
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder, got the file {out}")
     say = partial(print, flush=True)  # so that a file or pipe receives each line at once
-    chosen = cast("ScaleName", scale)
-    rows, count = demo_rows(chosen), seeds or DEMO.seeds[chosen]
+    rows, count = demo_rows(scale), seeds or DEMO.seeds[scale]
     every = demo_jobs(rows, count, out)
     workers = min(jobs or worker_count(), len(every))
     seconds = SECONDS_PER_PASS * sum(passes_of(job.recipe).forward for job in every if not job.done) / workers

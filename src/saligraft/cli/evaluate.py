@@ -81,8 +81,7 @@ def evaluate(
 
     [bold]saligraft evaluate runs/tiny --calibration --corruptions --classes --predictions tiny.csv[/bold]   several
     """
-    from saligraft.reports.evaluation import write_predictions
-    from saligraft.training import SavedRun, leave_group, load_run, record_evaluation
+    from saligraft.config.recipe_file import recipe_of_run
 
     if reference is not None and not occlude:
         raise ValueError(f"--reference needs --occlude; got {reference}")
@@ -91,6 +90,11 @@ def evaluate(
     for percent in occlude or []:
         if not 0 <= percent <= 100:
             raise ValueError(f"--occlude must lie in [0, 100], got {percent:g}")
+    recipe_of_run(run)  # mistakes that need no torch to be seen do not wait for it
+
+    from saligraft.reports.evaluation import write_predictions
+    from saligraft.training import SavedRun, leave_group, load_run, record_evaluation
+
     saved = load_run(run, settings or [])
     requested: dict[Callable[[SavedRun], _Part], bool] = {
         _scores: not occlude,

@@ -2,23 +2,23 @@
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-
-from saligraft.checks import one_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+Topic = Literal["methods", "saliency", "networks", "data", "recipes", "schedules", "settings"]
+
 
 def list_choices(
     topic: Annotated[
-        str | None,
+        Topic | None,
         typer.Argument(
             metavar="[TOPIC]",
             help="methods, saliency, networks, data, recipes, schedules or settings.",
-            show_default="all",
+            show_default="all but settings",
         ),
     ] = None,
 ) -> None:
@@ -34,8 +34,6 @@ def list_choices(
     """
     from rich.console import Console
 
-    if topic is not None:
-        one_of("topic", topic, TOPICS)
     console = Console()
     chosen = [topic] if topic else [name for name in TOPICS if name != "settings"]
     for place, name in enumerate(chosen):
@@ -178,7 +176,7 @@ def _schedule_rows() -> Iterable[tuple[str, str, str]]:
                 yield key, _shown(field), f"{name}: {field.description}"
 
 
-TOPICS: dict[str, Callable[[], "Table"]] = {
+TOPICS: dict[Topic, Callable[[], "Table"]] = {
     "methods": _methods,
     "saliency": _saliency,
     "networks": _networks,

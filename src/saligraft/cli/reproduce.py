@@ -1,17 +1,13 @@
 """`saligraft reproduce`: tables and figures of the paper, with its values beside ours."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-
-from saligraft.checks import one_of, whole_number
 
 if TYPE_CHECKING:
     from saligraft.experiments.experiment import Experiment, ScaleName
 
-SCALES = ("smoke", "laptop", "paper")
-LAUNCHERS = ("local", "slurm")
 ALL = "all"
 
 
@@ -22,12 +18,15 @@ def reproduce(
     list_all: Annotated[
         bool, typer.Option("--list", help="List the experiments, their cost at each scale and what is done in --out.")
     ] = False,
-    scale: Annotated[str, typer.Option(help="smoke (seconds), laptop (minutes to hours) or paper (GPUs).")] = "laptop",
+    scale: Annotated[
+        Literal["smoke", "laptop", "paper"],
+        typer.Option(help="smoke (seconds), laptop (minutes to hours) or paper (GPUs)."),
+    ] = "laptop",
     seeds: Annotated[
-        int | None, typer.Option(metavar="N", help="Seeds, from 0.", show_default="the experiment's own")
+        int | None, typer.Option(metavar="N", min=1, help="Seeds, from 0.", show_default="the experiment's own")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(metavar="N", help="Runs at the same time.", show_default="one per core")
+        int | None, typer.Option(metavar="N", min=1, help="Runs at the same time.", show_default="one per core")
     ] = None,
     data_root: Annotated[
         Path | None,
@@ -40,10 +39,12 @@ def reproduce(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a setting of every run.")
     ] = None,
-    launcher: Annotated[str, typer.Option(help="local processes, or slurm: an array of jobs.")] = "local",
+    launcher: Annotated[
+        Literal["local", "slurm"], typer.Option(help="local processes, or slurm: an array of jobs.")
+    ] = "local",
     partition: Annotated[str | None, typer.Option(help="Slurm: partition of the jobs.")] = None,
-    gpus: Annotated[int, typer.Option(metavar="N", help="Slurm: GPUs of each job.")] = 1,
-    minutes: Annotated[int, typer.Option(metavar="N", help="Slurm: time limit of each job.")] = 1440,
+    gpus: Annotated[int, typer.Option(metavar="N", min=0, help="Slurm: GPUs of each job.")] = 1,
+    minutes: Annotated[int, typer.Option(metavar="N", min=1, help="Slurm: time limit of each job.")] = 1440,
 ) -> None:
     """Run experiments of the paper and write tables and figures with the paper's values beside ours.
 
@@ -66,6 +67,7 @@ def reproduce(
 
     from rich.console import Console
 
+    from saligraft.checks import one_of
     from saligraft.experiments.experiment import jobs_of, rows_of
     from saligraft.experiments.paper import EXPERIMENTS, regime
     from saligraft.experiments.results import write_results
@@ -73,24 +75,17 @@ def reproduce(
     from saligraft.reports.tables import markdown_table, terminal_table
     from saligraft.training.setup import load_split
 
-    one_of("scale", scale, SCALES)
-    chosen = cast("ScaleName", scale)
-    one_of("launcher", launcher, LAUNCHERS)
-    for flag, value in (("--seeds", seeds), ("--jobs", jobs), ("--minutes", minutes)):
-        if value is not None:
-            whole_number(flag, value, least=1)
-    whole_number("--gpus", gpus, least=0)
     for name in names or ():
         one_of("experiment", name, (*EXPERIMENTS, ALL))
     selected = list(EXPERIMENTS) if not names or ALL in names else list(dict.fromkeys(names))
     out = out or Path("runs") / f"reproduce-{scale}"
     if list_all:
-        _print_list([EXPERIMENTS[name] for name in selected], data_root, settings or [], seeds, chosen, out)
+        _print_list([EXPERIMENTS[name] for name in selected], data_root, settings or [], seeds, scale, out)
         return
     if not names:
         raise ValueError(f"name an experiment, or all; valid: {', '.join(EXPERIMENTS)}")
-    rows = {name: rows_of(EXPERIMENTS[name], chosen, regime, data_root, settings or ()) for name in selected}
-    counts = {name: seeds or EXPERIMENTS[name].seeds[chosen] for name in selected}
+    rows = {name: rows_of(EXPERIMENTS[name], scale, regime, data_root, settings or ()) for name in selected}
+    counts = {name: seeds or EXPERIMENTS[name].seeds[scale] for name in selected}
     every = [job for name in selected for job in jobs_of(EXPERIMENTS[name], rows[name], counts[name], out)]
     cluster = SlurmLauncher(folder=out / "slurm", partition=partition, gpus=gpus, minutes=minutes, parallel=jobs or 256)
     words = ["saligraft", *sys.argv[1:]]
@@ -107,7 +102,7 @@ def reproduce(
     console = Console()
     for name in selected:
         tables = write_results(
-            EXPERIMENTS[name], rows[name], scale=chosen, seeds=counts[name], out=out, command=" ".join(words)
+            EXPERIMENTS[name], rows[name], scale=scale, seeds=counts[name], out=out, command=" ".join(words)
         )
         for table in tables:
             if console.is_terminal:
@@ -132,7 +127,7 @@ def _print_list(
     from rich.console import Console
     from rich.table import Table
 
-    from saligraft.experiments.experiment import cost_of, rows_of
+    from saligraft.experiments.experiment import SCALES, cost_of, rows_of
     from saligraft.experiments.paper import regime
     from saligraft.experiments.results import progress_of
 
@@ -144,8 +139,7 @@ def _print_list(
         table.add_section()
         table.add_row(experiment.name, "", f"[bold]{experiment.paper}: {experiment.title}[/]")
         for name in SCALES:
-            own = cast("ScaleName", name)
-            rows, count = rows_of(experiment, own, regime, data_root, settings), seeds or experiment.seeds[own]
+            rows, count = rows_of(experiment, name, regime, data_root, settings), seeds or experiment.seeds[name]
             cost = cost_of(rows, count)
             if name == "laptop":
                 cost += f"; {experiment.time}"

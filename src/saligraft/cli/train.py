@@ -1,6 +1,7 @@
 """`saligraft train`: one run from a recipe."""
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -41,7 +42,7 @@ SetOption = Annotated[
 ]
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="Run folder to write.", show_default="runs/RECIPE-seedN"),
+    typer.Option("--out", metavar="DIR", help="Run folder to write.", show_default="runs/RECIPE-METHOD-seedN"),
 ]
 SeedOption = Annotated[
     int | None, typer.Option("--seed", metavar="N", min=0, help="Seed.", show_default="the recipe's")
@@ -112,10 +113,16 @@ def train(
 
     [bold]torchrun --nproc-per-node 2 -m saligraft train shapes-wrn-10-2[/bold]   two processes
     """
+    from saligraft.config.recipe_file import find_recipe, parse_override
+
+    source, folder = _run_folder(recipe, method, settings, seed, out) if resume else (Path(recipe), out)
+    find_recipe(source)  # mistakes that need no torch to be seen do not wait for it
+    for setting in settings or ():
+        parse_override(setting)
+
     from saligraft import training
     from saligraft.reports.run_report import write_run_page
 
-    source, folder = _run_folder(recipe, method, settings, seed, out) if resume else (Path(recipe), out)
     chosen = training.load_recipe(source, settings or (), seed=seed, method=method)
     if download:
         _download(chosen.data.name, chosen.data.root)
@@ -124,7 +131,7 @@ def train(
         return
     each = [chosen.seed] if seeds is None else _parse_seeds(seeds, best_of, seed)
     numbers = f"seed{'s' * (len(each) > 1)}{'-'.join(map(str, each))}"
-    folder = folder or Path("runs") / "-".join(filter(None, (Path(recipe).stem, method, numbers)))
+    folder = folder or Path("runs") / f"{_run_name(source, method, settings or [], chosen)}-{numbers}"
     options: dict[str, Any] = {"overwrite": overwrite, "resume": resume}
     if best_of is not None:
         options |= {"settings": settings or (), "seeds": each, "method": method, "after_run": write_run_page}
@@ -142,6 +149,22 @@ def train(
         write_run_page(result)
         _print_results({"": result.summary})
         print(f"run folder: {folder}\nreport:     {folder / 'report.html'}")
+
+
+def _run_name(source: Path, method: str | None, settings: list[str], recipe: "Recipe") -> str:
+    """Name a run after its recipe and method, or after data, network and method where overrides change these."""
+    from saligraft.config.recipe_file import RECIPE
+
+    name = source.stem
+    if source.name == RECIPE:  # of a run
+        name = re.sub(r"-seed\d+$", "", source.resolve().parent.name) + "-again"
+    overridden = {setting.partition("=")[0].strip() for setting in settings}
+    if overridden & {"data.name", "network.name"}:
+        name = f"{Path(recipe.data.name.rpartition(':')[2]).resolve().name}-{recipe.network.name}"
+        method = recipe.method.name if recipe.method.parts else None
+    elif "method.name" in overridden:
+        method = recipe.method.name
+    return re.sub(r"[^\w.+-]+", "-", "-".join(filter(None, (name, method))))
 
 
 def _parse_seeds(text: str, best_of: str | None, seed: int | None) -> list[int]:
@@ -172,16 +195,14 @@ def _run_folder(
     recipe: str, method: str | None, settings: list[str] | None, seed: int | None, out: Path | None
 ) -> tuple[Path, Path | None]:
     """Recipe file and folder of a run to resume: RECIPE may be the folder itself."""
-    from saligraft.training.run_folder import RECIPE
+    from saligraft.config.recipe_file import recipe_of_run
 
     if not Path(recipe).is_dir():
         return Path(recipe), out
     for flag, value in (("--method", method), ("--set", settings), ("--seed", seed), ("--out", out)):
         if value:
             raise ValueError(f"{flag} must be left out when a run folder is resumed, got {value}")
-    if not (Path(recipe) / RECIPE).is_file():
-        raise ValueError(f"{recipe} is not a run folder: it holds no {RECIPE}")
-    return Path(recipe) / RECIPE, Path(recipe)
+    return recipe_of_run(recipe), Path(recipe)
 
 
 def _command(arguments: list[str]) -> str:

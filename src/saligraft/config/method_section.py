@@ -28,6 +28,7 @@ from typing import Annotated, Any, Self, get_args, get_type_hints
 
 from pydantic import Field, field_validator, model_validator
 
+from saligraft.checks import did_you_mean
 from saligraft.config.saliency_section import Normalization as Normalization
 from saligraft.config.saliency_section import SaliencySection as SaliencySection
 from saligraft.config.sections import RecipeSection, complete_options
@@ -136,8 +137,8 @@ def _complete_method(name: str, options: dict[str, Any]) -> None:
     parts = name.split(AND)
     for part in parts:
         if part not in (REGISTRY if len(parts) > 1 else METHOD_NAMES):
-            valid = ", ".join((*METHOD_NAMES, RANDOM_CHOICE))
-            raise ValueError(f"unknown method {part!r}; valid: {valid}")
+            names = (*METHOD_NAMES, RANDOM_CHOICE)
+            raise ValueError(f"unknown method {part!r}; valid: {', '.join(names)}{did_you_mean(part, names)}")
     if len(parts) == 1:
         _complete_fields(name, options)
         return

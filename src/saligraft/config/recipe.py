@@ -7,7 +7,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from saligraft.config.method_section import ANY_DATA, MethodSection
+from saligraft.config.method_section import ANY_DATA, NONE, MethodSection
+from saligraft.config.recipe_file import toml_value
 from saligraft.config.schedule import (
     ConstantSchedule,
     CosineSchedule,
@@ -51,6 +52,12 @@ class Recipe(RecipeSection):
         ConstantSchedule | StepSchedule | CosineSchedule | OneCycleSchedule | PiecewiseLinearSchedule,
         Field(discriminator="name"),
     ] = CosineSchedule()
+
+    @property
+    def heading(self) -> str:
+        """The title, or data set, network and method if there is none, as after an override of one of them."""
+        method = REGISTRY[self.method.name].title if self.method.name in REGISTRY else self.method.name
+        return self.title or f"{self.data.name}, {self.network.name}, {method.replace(NONE, 'plain training')}"
 
     @property
     def never_mixes(self) -> bool:
@@ -214,6 +221,9 @@ def _explain_one(detail: Any) -> str:
         return f"{place} is missing"
     if kind == "union_tag_not_found":
         return f"{place}.name is missing"
+    if kind == "tuple_type":
+        example = f"[{toml_value(value)}]" if isinstance(value, str | int | float) else "[1, 2]"
+        return f"{place} must be a list, on the command line --set '{place}={example}', got {value!r}"
     if kind == "union_tag_invalid":
         return f"{place}.name must be one of {detail['ctx']['expected_tags']}, got {detail['ctx']['tag']!r}"
     message = message.replace("Input should be", "must be")

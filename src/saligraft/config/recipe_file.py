@@ -33,13 +33,16 @@ import tomllib
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from saligraft.config.recipe import Recipe, make_recipe
+if TYPE_CHECKING:
+    from saligraft.config.recipe import Recipe
 
 Table = dict[str, Any]
 PLAIN = "none"  # the row for the file itself
 FOLDER = Path(__file__).parents[1] / "recipes"
+RECIPE = "recipe.toml"  # of a run folder
+SHOWN_RUNS = 4  # in an error message
 
 
 @functools.cache
@@ -71,7 +74,7 @@ def bundled_recipes() -> dict[str, tuple[str, str]]:
 
 def load_recipe(
     path_or_name: str | Path, overrides: Iterable[str] = (), seed: int | None = None, *, method: str | None = None
-) -> Recipe:
+) -> "Recipe":
     """Read and validate a recipe.
 
     Args:
@@ -88,6 +91,8 @@ def load_recipe(
         >>> load_recipe("shapes-wrn-10-2", ["training.epochs=3"], method="cutmix").title
         'Shapes, WRN-10-2, CutMix'
     """
+    from saligraft.config.recipe import make_recipe  # needs torch, which finding and listing recipes does not
+
     file, row = find_recipe(path_or_name)
     changed: Table = {}
     if method is not None:
@@ -137,8 +142,14 @@ def find_recipe(path_or_name: str | Path) -> tuple[Path, str]:
     Returns:
         Its file and the row in it.
     """
-    if Path(path_or_name).is_file():
-        return Path(path_or_name), PLAIN
+    path = Path(path_or_name)
+    if path.is_file():
+        return path, PLAIN
+    if (path / RECIPE).is_file():
+        raise ValueError(
+            f"{path} is a run folder: resume its run with saligraft train {path} --resume, or repeat it with "
+            f"saligraft train {path / RECIPE}"
+        )
     bundled = bundled_recipes()
     if str(path_or_name) not in bundled:
         near = difflib.get_close_matches(str(path_or_name), bundled, n=3)
@@ -146,6 +157,24 @@ def find_recipe(path_or_name: str | Path) -> tuple[Path, str]:
         raise ValueError(f"no recipe file or bundled recipe {str(path_or_name)!r}; {hint}")
     protocol, row = bundled[str(path_or_name)]
     return FOLDER / f"{protocol}.toml", row
+
+
+def recipe_of_run(folder: str | Path) -> Path:
+    """Find the recipe in a run folder.
+
+    Args:
+        folder: The run folder; for any other folder, the error lists runs below it.
+
+    Returns:
+        The file.
+    """
+    file = Path(folder) / RECIPE
+    if file.is_file():
+        return file
+    below = [path.parent for depth in ("*", "*/*", "*/*/*") for path in sorted(Path(folder).glob(f"{depth}/{RECIPE}"))]
+    more = f" and {len(below) - SHOWN_RUNS} more" if len(below) > SHOWN_RUNS else ""
+    runs = f"; runs below it: {', '.join(map(str, below[:SHOWN_RUNS]))}{more}" if below else ""
+    raise ValueError(f"{folder} is not a run folder: it holds no {RECIPE}{runs}")
 
 
 def read_rows(file: Path) -> dict[str, Table]:
@@ -226,7 +255,7 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any], *, keep_options: 
     return merged
 
 
-def dump_recipe(recipe: Recipe) -> str:
+def dump_recipe(recipe: "Recipe") -> str:
     """Write a recipe as TOML.
 
     Args:
@@ -236,6 +265,7 @@ def dump_recipe(recipe: Recipe) -> str:
         Every setting, so that the text depends on no other recipe or default.
 
     Example:
+        >>> from saligraft.config.recipe import Recipe
         >>> dump_recipe(Recipe(title="Mine")).splitlines()[0]
         'title = "Mine"'
     """

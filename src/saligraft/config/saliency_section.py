@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
+from saligraft.checks import did_you_mean
 from saligraft.config.sections import NetworkSection, RecipeSection, complete_options
 from saligraft.data.image_files import LARGEST_VIEW
 from saligraft.hooks import Mode, unwrapped
@@ -53,7 +54,8 @@ class SaliencySection(RecipeSection):
         """
         name = self.name or own
         if name not in SALIENCY_SOURCES:
-            raise ValueError(f"unknown saliency source {name!r}; valid: {', '.join(SALIENCY_SOURCES)}")
+            valid = ", ".join(SALIENCY_SOURCES)
+            raise ValueError(f"unknown saliency source {name!r}; valid: {valid}{did_you_mean(name, SALIENCY_SOURCES)}")
         accepted = _arguments(name)
         if self.layer is not None and "layer" not in accepted:
             raise ValueError(f"layer must be left out for {name}, which reads no layer, got {self.layer!r}")

@@ -4,13 +4,14 @@
 """
 
 import inspect
+from collections import defaultdict
 from typing import Annotated, Any, Literal, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from saligraft import data as datasets
-from saligraft.checks import not_absurd, utf8
+from saligraft.checks import did_you_mean, not_absurd, utf8
 from saligraft.networks import build_network
 
 # Upper bounds are far above any use, and below values that overflow, run forever or exhaust the memory.
@@ -37,10 +38,19 @@ class RecipeSection(BaseModel):
             return table
         for name in table:
             if name not in cls.model_fields:
-                raise ValueError(f"unknown key {name!r}; valid: {', '.join(cls.model_fields)}")
+                raise ValueError(f"unknown key {name!r}; valid: {', '.join(cls.model_fields)}{cls._hint(name)}")
             if isinstance(table[name], str):
                 utf8(name, table[name])
         return {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+
+    @classmethod
+    def _hint(cls, name: str) -> str:
+        """Point to a similar key, or to where sections have this one."""
+        paths = defaultdict(list)
+        for section, field in cls.model_fields.items():
+            for key in type(field.default).model_fields if isinstance(field.default, RecipeSection) else ():
+                paths[key].append(f"{section}.{key}")
+        return f"; did you mean {' or '.join(paths[name])}?" if name in paths else did_you_mean(name, cls.model_fields)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -56,7 +66,7 @@ class DataSection(RecipeSection):
     """[data]: what to train and test on."""
 
     name: str = "shapes"
-    """A data set of `saligraft list data`; "folder:PATH" is a folder of class folders."""
+    """A data set of `saligraft list data`; "folder:PATH" for your own, as PATH/cats/1.jpg and so on."""
     root: str | None = None
     """Folder of the data set's files; `shapes` needs none."""
     options: dict[str, Any] = {}
@@ -164,7 +174,8 @@ def complete_options(options: dict[str, Any], defaults: dict[str, Any], owner: s
     """
     for name in options:
         if name not in defaults:
-            raise ValueError(f"{owner} has no option {name!r}; valid: {', '.join(defaults) or '(none)'}")
+            valid = ", ".join(defaults) or "(none)"
+            raise ValueError(f"{owner} has no option {name!r}; valid: {valid}{did_you_mean(name, defaults)}")
     chosen = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items()}
     complete = {name: chosen.get(name, default) for name, default in defaults.items()}
     options.clear()

@@ -12,6 +12,7 @@ from saligraft.data.dataset import view_size
 from saligraft.data.files import FileNames, class_names, data_root, labelled_files, loose_image
 from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, LARGEST_VIEW, ImageFiles
 
+LAYOUT = "put one folder of images per class into it, such as {0}/cats/1.jpg"
 _TEST_FOLDERS = ("test", "val", "validation")
 
 
@@ -26,7 +27,7 @@ def folder(
     mean: tuple[float, float, float] = IMAGENET_MEAN,
     std: tuple[float, float, float] = IMAGENET_STD,
 ) -> ImageFiles:
-    """Your own images, one folder per class, as "folder:PATH".
+    """Your own images, as "folder:PATH", with a folder per class: PATH/cats/1.jpg, PATH/dogs/1.jpg.
 
     Args:
         split: "train" or "test".
@@ -46,7 +47,7 @@ def folder(
         raise ValueError("root must be the folder that holds the class folders, as in folder:PATH, got None")
     root = data_root("folder", root)
     if not root.is_dir():
-        raise ValueError(f"folder {root} does not exist; put one folder of images per class into it")
+        raise ValueError(f"folder {root} does not exist; {LAYOUT.format(root)}")
     if (root / "train").is_dir() and class_names(root / "train"):  # otherwise it may be a class of trains
         tests = [root / name for name in _TEST_FOLDERS if (root / name).is_dir()]
         if not tests:
@@ -73,10 +74,12 @@ def folder(
 def _classes(place: Path) -> tuple[str, ...]:
     loose = loose_image(place)
     if loose is not None:
-        raise ValueError(f"image {place / loose} must be in the folder of its class")
+        raise ValueError(f"image {place / loose} must be in the folder of its class; {LAYOUT.format(place)}")
     classes = class_names(place)
     if len(classes) < 2:
-        raise ValueError(f"folder {place} must hold at least 2 class folders, got {len(classes)}")
+        raise ValueError(
+            f"folder {place} must hold at least 2 class folders, got {len(classes)}; {LAYOUT.format(place)}"
+        )
     return classes
 
 

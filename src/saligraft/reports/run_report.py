@@ -47,7 +47,7 @@ def write_run_page(result: Result) -> None:
         write_page(
             result.folder / REPORT,
             "run.html",
-            title=recipe.title or f"{method} on {recipe.data.name}",
+            title=recipe.heading,
             method=method,
             result=summary,
             note=NEVER_MIXED if recipe.never_mixes else "",

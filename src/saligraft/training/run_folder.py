@@ -23,6 +23,7 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 from saligraft.config.recipe import Recipe
+from saligraft.config.recipe_file import RECIPE as RECIPE
 from saligraft.config.recipe_file import dump_recipe, load_recipe
 from saligraft.data import Inputs
 from saligraft.io.files import atomic_path, name_in_errors, write_atomic
@@ -31,7 +32,7 @@ from saligraft.training import checkpoint
 from saligraft.training.results import EpochMetrics, EpochTiming, summarize
 
 MARKER, MARKER_FORMAT = "run.json", "saligraft run 1"
-RECIPE, METRICS, RESULT = "recipe.toml", "metrics.jsonl", "result.json"
+METRICS, RESULT = "metrics.jsonl", "result.json"
 TIMING, MODEL, REPORT = "timing.jsonl", "model.safetensors", "report.html"
 RUN_FILES = (RECIPE, METRICS, RESULT, TIMING, MODEL, REPORT)
 EVALUATION, RELIABILITY = "evaluation.json", "reliability.png"
@@ -91,7 +92,7 @@ class RunFolder:
             refusal = f"is not empty and has no valid {MARKER} of a run, but {_listed(names)}: choose another"
         elif names and not (overwrite or resume):
             refusal = (
-                "is not empty: choose another, overwrite it (--overwrite, in Python overwrite=True) "
+                "is not empty: choose another (--out DIR), overwrite it (--overwrite, in Python overwrite=True) "
                 "or resume its run (--resume)"
             )
         if refusal:

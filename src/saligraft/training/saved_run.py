@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from saligraft import checks
 from saligraft.config.recipe import Recipe
-from saligraft.config.recipe_file import load_recipe
+from saligraft.config.recipe_file import load_recipe, recipe_of_run
 from saligraft.data import Batch, Inputs, Split
 from saligraft.data.dataset import normalisation
 from saligraft.data.image_files import test_view
@@ -28,7 +28,7 @@ from saligraft.saliency.sources import FeatureMap
 from saligraft.training import checkpoint
 from saligraft.training.accelerator import make_accelerator
 from saligraft.training.results import Scores, batch_sums, total_scores
-from saligraft.training.run_folder import RECIPE, load_weights, read_inputs
+from saligraft.training.run_folder import load_weights, read_inputs
 from saligraft.training.setup import in_memory_format, load_split, make_loader, make_network
 from saligraft.training.state import load_tested_network
 
@@ -218,9 +218,7 @@ def load_run(folder: str | Path, overrides: Iterable[str] = (), *, tested: Saved
         (True, True)
     """
     folder = Path(folder)
-    if not (folder / RECIPE).is_file():
-        raise ValueError(f"{folder} is not a run folder: it holds no {RECIPE}")
-    recipe = load_recipe(folder / RECIPE, overrides)
+    recipe = load_recipe(recipe_of_run(folder), overrides)
     if tested is not None and recipe.data.name != tested.recipe.data.name:
         raise ValueError(f"reference must be a run on {tested.recipe.data.name}, got one on {recipe.data.name}")
     accelerator = make_accelerator(recipe, to_train=False)

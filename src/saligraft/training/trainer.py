@@ -194,8 +194,7 @@ class Trainer:
             start_trackers(self.accelerator, self.recipe)
         recipe, timeline, position = self.recipe, self.timeline, self.position
         done = (position.epoch, timeline.first_batch(position.epoch) + position.batch)
-        title = recipe.title or f"{recipe.method.name} on {recipe.data.name} with {recipe.network.name}"
-        self.reporter.start(title, timeline.epochs, timeline.total_batches, done)
+        self.reporter.start(recipe.heading, timeline.epochs, timeline.total_batches, done)
         try:
             while self.position.epoch < timeline.epochs:
                 self.run_epoch()
