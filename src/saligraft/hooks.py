@@ -241,3 +241,34 @@ def without_trace(network: nn.Module, images: Tensor, mode: Mode) -> Iterator[No
                 module.training = training
                 module._buffers.clear()
                 module._buffers.update(buffers)
+
+
+@contextmanager
+def isolated(model: nn.Module, images: Tensor) -> Iterator[None]:
+    """`without_trace` for code of users, which may do anything: gradients, hooks and grad mode are restored too.
+
+    Inside, parameters have no `.grad`, so that a backward pass there does not add to the gradients outside.
+
+    Args:
+        model: the model, with its wrappers.
+        images: its input; their device's random state is restored.
+    """
+    tables = [
+        (table, dict(table))
+        for module in model.modules()
+        for name, table in vars(module).items()
+        if name.endswith("_hooks") and isinstance(table, dict)
+    ]
+    parameters = [(parameter, parameter.grad, parameter.requires_grad) for parameter in model.parameters()]
+    with without_trace(model, images, "current"), torch.set_grad_enabled(torch.is_grad_enabled()):
+        try:
+            for parameter, _, _ in parameters:
+                parameter.grad = None
+            yield
+        finally:
+            for table, hooks in tables:
+                table.clear()
+                table.update(hooks)
+            for parameter, gradient, requires_grad in parameters:
+                parameter.grad = gradient
+                parameter.requires_grad_(requires_grad)

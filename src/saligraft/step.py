@@ -176,7 +176,7 @@ class GraftingStep(TrainingStep):
         method: A batch mixer.
         layer: Layer whose features give the saliency, as a module or its name; found automatically if None.
         saliency_source: Overrides the method's default source: a name ("cam", "fine-grained", ...), a `SaliencySource`
-            or a function of the images.
+            or a function of the images, or of images and labels, that returns (B, h, w) or (B, 1, h, w).
         criterion: (logits, targets) -> scalar, targets being dense rows (B, K), such as `torch.nn.CrossEntropyLoss()`;
             one with an attribute ``takes_mixed_batch = True`` gets the `MixedBatch`. By default `mixed_cross_entropy`.
         copies: Grafted batches per step (k of §5.2), each one pass more, with partner, p_B and grid redrawn.

@@ -2,7 +2,9 @@
 
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
@@ -260,6 +262,100 @@ def test_a_function_of_ones_own(model: Net) -> None:
         saliency_source(lambda x: x[1:, 0], model)(images)
     with pytest.raises(ValueError, match=r"saliency of the function must have shape \(B, h, w\)"):
         saliency_source(lambda x: x, model)(images)
+
+
+def with_labels(images: Tensor, labels: Tensor) -> Tensor:
+    return labels.float()[:, None, None] + images[:, 0].abs()
+
+
+class Labelled:
+    def __call__(self, pixels: Tensor, truth: Tensor, scale: float = 1.0) -> Tensor:
+        return scale * with_labels(pixels, truth)
+
+
+class LabelledModule(nn.Module):
+    def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        return with_labels(images, labels)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        with_labels,
+        Labelled(),
+        LabelledModule(),
+        partial(lambda scale, images, labels: scale * with_labels(images, labels), 1.0),
+        lambda images, *, labels: with_labels(images, labels),
+        lambda images, labels: with_labels(images, labels)[:, None],
+    ],
+)
+def test_a_function_that_takes_labels(function: Callable[..., Tensor], model: Net) -> None:
+    images, labels = batch()
+    assert_same(saliency_source(function, model)(images, labels), with_labels(images, labels))
+    with pytest.raises(ValueError, match="labels must be given to the saliency function, which takes them; got None"):
+        saliency_source(function, model)(images)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda images, power=2.0: images[:, 0].abs() ** power,
+        lambda images, *_: images[:, 0].square(),
+        lambda images, **_: images[:, :1].square(),
+    ],
+)
+def test_a_function_with_options_gets_images_alone(function: Callable[..., Tensor], model: Net) -> None:
+    images, labels = batch()
+    torch.testing.assert_close(saliency_source(function, model)(images, labels), images[:, 0].square())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_function_of_ones_own_leaves_no_trace(model: Net, fails: bool, wrapped: bool) -> None:
+    (images, labels), outer = batch(), nn.DataParallel(model) if wrapped else model
+    outer(images).sum().backward()
+    model.block[2].register_forward_hook(lambda *_: None)  # one that must stay
+
+    def careless(pixels: Tensor, truth: Tensor) -> Tensor:
+        outer.eval()
+        outer.register_forward_hook(lambda *_: None)
+        model.block[0].register_full_backward_hook(lambda *_: None)
+        model.block[0].weight.requires_grad_(False)
+        model.block[1].train()
+        pixels.requires_grad_()
+        model(pixels)[:, 0].sum().backward()
+        saliency = pixels.grad.abs().sum(dim=1)
+        with torch.no_grad():
+            pixels.zero_()
+            truth.zero_()
+        torch.set_grad_enabled(False)
+        random.random()
+        torch.rand(3)
+        if fails:
+            raise RuntimeError("out of luck")
+        return saliency
+
+    source = saliency_source(careless, outer)
+    before, kept = trace(outer), (images.clone(), labels.clone())
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    with pytest.raises(RuntimeError, match="out of luck") if fails else nullcontext():
+        assert source(images, labels).any()
+    assert_same(before, trace(outer))
+    assert_same(gradients, [parameter.grad for parameter in model.parameters()])
+    assert_same(kept, (images, labels))
+    assert not images.requires_grad
+
+
+def test_a_function_that_is_a_network_leaves_no_trace_in_it(model: Net) -> None:
+    class Maps(Net):
+        def forward(self, images: Tensor) -> Tensor:
+            super().forward(images)
+            return images.abs().mean(dim=1, keepdim=True)
+
+    maps, images = Maps(), batch()[0]
+    before = trace(maps)
+    assert saliency_source(maps, model)(images).shape == (4, 12, 16)
+    assert_same(before, trace(maps))
 
 
 def test_wrong_names_and_settings_are_named(model: Net) -> None:

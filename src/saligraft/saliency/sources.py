@@ -17,8 +17,10 @@ The first three read a layer; in their first call they make one more forward pas
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, cast
 
 import torch
@@ -26,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saligraft import checks
-from saligraft.hooks import Mode, unwrapped, without_trace
+from saligraft.hooks import Mode, isolated, unwrapped, without_trace
 from saligraft.maps import usable_maps
 from saligraft.saliency.base import NetworkSource, SaliencySource
 from saligraft.saliency.bottom_up import FineGrained, SpectralResidual
@@ -80,25 +82,40 @@ class FeatureMap(NetworkSource):
 
 
 class OwnFunction(SaliencySource):
-    """A user's ``function(images) -> saliency``, which may leave a trace.
+    """A user's ``function(images) -> saliency`` or ``function(images, labels) -> saliency``.
+
+    It gets the labels if it has a parameter `labels`, or a second one without a default. It works on copies of images
+    and labels and leaves no trace in the model: mode, buffers, `.grad`, hooks, and torch's and Python's random states
+    are the same afterwards, even after an error.
 
     Args:
-        function: function of images (B, C, H, W) that returns maps (B, h, w).
+        function: function of images (B, C, H, W) that returns maps (B, h, w) or (B, 1, h, w).
+        model: the network in training; the function may use it.
 
     Example:
         >>> OwnFunction(lambda images: images.abs().mean(dim=1))(torch.rand(2, 3, 4, 4)).shape
         torch.Size([2, 4, 4])
     """
 
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, function: Callable[..., Tensor], model: nn.Module | None = None) -> None:
         if not callable(function):
             raise TypeError(f"function must be callable, got {type(function).__name__}")
-        self.function = function
+        self.function, self.model = function, model
+        self._labels = _labels_parameter(function)
         self._warned = False
 
-    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:  # noqa: ARG002
+    def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         checks.images(images)
-        saliency = self.function(images)
+        if self._labels is not None and labels is None:
+            raise ValueError("labels must be given to the saliency function, which takes them; got None")
+        with ExitStack() as stack:
+            for model in (self.model, self.function):
+                if isinstance(model, nn.Module):
+                    stack.enter_context(isolated(model, images))
+            truth = {} if self._labels is None or labels is None else {self._labels: labels.clone()}
+            saliency = self.function(images.detach().clone(), **truth)
+        if isinstance(saliency, Tensor) and saliency.ndim == 4 and saliency.shape[1] == 1:
+            saliency = saliency[:, 0]
         checks.saliency(saliency, batch=len(images), name="saliency of the function")
         checks.same_device("saliency of the function", saliency, images)
         if not self._warned and checks.may_look(saliency) and not bool(usable_maps(saliency).any()):
@@ -107,6 +124,18 @@ class OwnFunction(SaliencySource):
                 "the saliency function returned no map that is finite and >= 0: nothing is mixed", stacklevel=2
             )
         return checks.at_least_float32(saliency.detach())
+
+
+def _labels_parameter(function: Callable[..., Tensor]) -> str | None:
+    """The name of the parameter of a saliency function that takes the labels; None if it takes images alone."""
+    called = unwrapped(function).forward if isinstance(function, nn.Module) else function
+    try:
+        parameters = inspect.signature(called).parameters
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        return None
+    by_position = [each for each in parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    second = by_position[1].name if len(by_position) > 1 and by_position[1].default is inspect.Parameter.empty else None
+    return "labels" if "labels" in parameters else second
 
 
 class ResizedImages(SaliencySource):
@@ -142,7 +171,7 @@ SALIENCY_SOURCES: dict[str, type[SaliencySource]] = {
     "fine-grained": FineGrained,
     "spectral-residual": SpectralResidual,
 }
-SourceLike = str | SaliencySource | Callable[[Tensor], Tensor] | None
+SourceLike = str | SaliencySource | Callable[..., Tensor] | None
 
 
 def saliency_source(
@@ -156,7 +185,7 @@ def saliency_source(
 
     Args:
         source: a name in `SALIENCY_SOURCES`, a `SaliencySource`, a `SaliencyCapture`, which may be compiled, or a
-            function of the images; None for the paper's feature map.
+            function of the images, or of images and labels (`OwnFunction`); None for the paper's feature map.
         model: the network that a source given by name reads, if it reads any.
         layer: name or module of the layer that a source given by name reads.
         options: further parameters of a source given by name.
@@ -184,6 +213,6 @@ def saliency_source(
     if isinstance(source, nn.Module) and isinstance(capture := unwrapped(source), SaliencyCapture):
         return FeatureMap(capture.model, capture=source)
     if callable(source):
-        return OwnFunction(source)
+        return OwnFunction(source, model)
     expected = f"one of {', '.join(map(repr, SALIENCY_SOURCES))}, a SaliencySource or a function of the images"
     raise TypeError(f"saliency source must be {expected}, got {type(source).__name__}")
