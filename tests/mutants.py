@@ -653,8 +653,8 @@ MUTANTS = [
     Mutant(
         "manifold-partner-labels-lost",
         "methods/manifold_mixup/__init__.py",
-        "MixedBatch(images, labels, labels[partner], weight,",
-        "MixedBatch(images, labels, labels, weight,",
+        "AlteredBatch(images, labels, labels[partner], weight,",
+        "AlteredBatch(images, labels, labels, weight,",
         "tests/methods/manifold_mixup/test_init.py",
     ),
     Mutant(

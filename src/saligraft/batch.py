@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from saligraft import checks
+from saligraft.grafting import frame_size, graft_onto_partners, spread
 
 
 class MixedBatch(NamedTuple):
@@ -72,6 +73,70 @@ class MixedBatch(NamedTuple):
         source = label_rows(self.source_labels, num_classes)
         destination = label_rows(self.destination_labels, num_classes)
         return torch.lerp(destination, source, weight.to(source.dtype))
+
+    def carry(self, values: Tensor) -> Tensor:
+        """Graft any tensor with one value per pixel as the images were: segmentation masks, depth, boxes drawn as maps.
+
+        Values at another resolution than the images follow the pixel at their centre. Where images were pasted, values
+        are copied bit for bit, integers too. Where they were blended, floats are blended and integers are refused: a
+        blend of two classes is not a class. An error is raised where pixels moved (PuzzleMix's transport), images were
+        transformed (Cutout) or features were mixed (Manifold Mixup).
+
+        Args:
+            values: (B, H, W) or (B, C, H, W), of the images before mixing, at any resolution; (B, L) or (B, C, L) for
+                signals.
+
+        Returns:
+            The mixed values, in the shape and dtype of `values`.
+
+        Example:
+            >>> import torch, saligraft as sg
+            >>> images, labels = torch.rand(2, 3, 8, 8), torch.tensor([0, 1])
+            >>> box = torch.tensor([[0, 0, 8, 4], [0, 0, 8, 8]])
+            >>> mixed = sg.cutmix(images, labels, partner=torch.tensor([1, 0]), box=box)
+            >>> mixed.carry(torch.tensor([5, 7])[:, None, None].expand(2, 2, 4))
+            tensor([[[5, 5, 7, 7],
+                     [5, 5, 7, 7]],
+            <BLANKLINE>
+                    [[7, 7, 7, 7],
+                     [7, 7, 7, 7]]])
+        """
+        checks.tensor("values", values)
+        is_signal = self.images.ndim == 3
+        if len(values) != len(self.images) or values.ndim < (2 if is_signal else 3) or 0 in values.shape:
+            expected = "(B, L) or (B, C, L)" if is_signal else "(B, H, W) or (B, C, H, W)"
+            raise ValueError(
+                f"values must have shape {expected} with B = {len(self.images)}, got {checks.shape_of(values)}"
+            )
+        checks.same_device("values", values, self.images)
+        if self.mask.is_floating_point() and not values.is_floating_point():
+            raise TypeError(
+                f"values must be floating point where images are blended, got {values.dtype}: to blend classes, carry "
+                "their one-hot rows (B, K, H, W) as floats"
+            )
+        shown = spread(self.mask, *frame_size(self.images))
+        size = (1 if is_signal else values.shape[-2], values.shape[-1])
+        for axis, (pixels, wanted) in enumerate(zip(shown.shape[1:], size, strict=True), start=1):
+            if pixels not in (1, wanted):
+                centre = (2 * torch.arange(wanted, device=shown.device) + 1) * pixels // (2 * wanted)
+                shown = shown.index_select(axis, centre)
+        return graft_onto_partners(values, self.partner, shown[:, 0] if values.ndim == 2 else shown)
+
+
+class AlteredBatch(MixedBatch):
+    """A mixed batch whose images cannot be had from source, destination and mask alone, so `carry` is refused."""
+
+    def carry(self, values: Tensor) -> Tensor:
+        """Refuse: the mixing cannot be repeated on other values.
+
+        Args:
+            values: Unused.
+        """
+        del values
+        raise ValueError(
+            "carry cannot repeat this mixing, in which pixels moved (PuzzleMix's transport: set transport_cost=None), "
+            "images were transformed (Cutout) or features were mixed (Manifold Mixup)"
+        )
 
 
 def label_rows(labels: Tensor, num_classes: int | None = None) -> Tensor:

@@ -58,11 +58,13 @@ def graft_onto_partners(images: Tensor, partner: Tensor, shown: Tensor) -> Tenso
     """`graft` of images onto images[partner], without validation; written into the gathered partners where possible.
 
     Args:
-        images: (B, C, H, W).
+        images: (B, ..., H, W).
         partner: (B,).
         shown: (B, H, W) or (B, 1, 1), bool or in [0, 1]: where the source shows.
     """
-    partners, shown = images[partner], shown[:, None]
+    partners = images[partner]
+    for _ in range(images.ndim - shown.ndim):
+        shown = shown[:, None]
     is_bool = shown.dtype == torch.bool
     # Gradients of the images, and a compiler that fuses both, need the result apart; half precision is blended wider.
     apart = partners.requires_grad or torch.compiler.is_compiling()
@@ -77,6 +79,11 @@ def blend(source: Tensor, destination: Tensor, weight: Tensor) -> Tensor:
     """weight · source + (1 − weight) · destination in the source's dtype, rounded once: the weight is the label's."""
     wide = checks.at_least_float32(source)
     return torch.lerp(checks.at_least_float32(destination), wide, weight.to(wide.dtype)).to(source.dtype)
+
+
+def frame_size(images: Tensor) -> tuple[int, int]:
+    """H and W of what a mask covers: of images, of every frame of a video, and 1 and L of signals (B, C, L)."""
+    return (images.shape[-2] if images.ndim > 3 else 1), images.shape[-1]
 
 
 def spread(mask: Tensor, height: int, width: int) -> Tensor:

@@ -106,6 +106,10 @@ def test_result(
         source, destination = shown[:, None] == 1, shown[:, None] == 0
         assert torch.equal(mixed.images * source, images * source)
         assert torch.equal(mixed.images * destination, images[mixed.partner] * destination)
+        assert torch.equal(mixed.carry(images), mixed.images)
+    else:
+        with pytest.raises(ValueError, match="carry cannot repeat this mixing"):
+            mixed.carry(images)
 
     rows = mixed.targets(K)
     assert rows.shape == (batch, K)

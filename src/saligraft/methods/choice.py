@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from saligraft import checks, draws
-from saligraft.batch import MixedBatch
+from saligraft.batch import AlteredBatch, MixedBatch
 from saligraft.grafting import spread
 from saligraft.methods.base import Applied, BatchMixer, saliency_sources
 from saligraft.methods.compose import Compose
@@ -149,11 +149,12 @@ def join_parts(images: Tensor, labels: Tensor, indices: Sequence[Tensor], parts:
     if len({(part.mask.shape[1:], part.mask.dtype) for part in parts}) == 1:
         masks = [part.mask for part in parts]
     else:
-        kind = torch.bool if all(part.mask.dtype == torch.bool for part in parts) else torch.float32
-        spreads = [spread(part.mask, height, width).to(kind) for part in parts]
+        dtype = torch.bool if all(part.mask.dtype == torch.bool for part in parts) else torch.float32
+        spreads = [spread(part.mask, height, width).to(dtype) for part in parts]
         masks = [mask.expand(len(mask), height, width) for mask in spreads]
     partner = torch.cat([index[part.partner] for index, part in zip(indices, parts, strict=True)])[order]
-    return MixedBatch(
+    kind = AlteredBatch if any(isinstance(part, AlteredBatch) for part in parts) else MixedBatch
+    return kind(
         images=torch.cat([part.images for part in parts])[order],
         source_labels=labels,
         destination_labels=labels[partner],

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from saligraft.batch import MixedBatch
+from saligraft.batch import AlteredBatch, MixedBatch
 from saligraft.methods.base import Applied, BatchMixer
 from saligraft.methods.kinds import ImageTransform
 
@@ -82,5 +82,5 @@ class Compose(BatchMixer[ComposeDraws]):
         for transform, draw in zip(self.transforms, drawn.transforms, strict=True):
             images = transform.apply(images, draw)
         if self.mixer is None:
-            return MixedBatch.unmixed(images, labels)
-        return self.mixer.apply(images, labels, saliency, drawn.mixer)
+            return AlteredBatch.unmixed(images, labels)
+        return AlteredBatch(*self.mixer.apply(images, labels, saliency, drawn.mixer))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from saligraft import checks, draws
-from saligraft.batch import MixedBatch
+from saligraft.batch import AlteredBatch, MixedBatch
 from saligraft.grafting import blend
 from saligraft.hooks import changed_output, exclusive_use, layer_name, refuse_compiled, unwrapped
 from saligraft.methods.base import check_batch
@@ -154,7 +154,7 @@ class ManifoldMixup(FeatureMixer):
         with exclusive_use(model):
             drawn = self.draw(images, self.layers_of(model, images), generator=generator)
             partner, weight = drawn.partner, drawn.source_weight
-            mixed = MixedBatch(images, labels, labels[partner], weight, weight[:, None, None], partner)
+            mixed = AlteredBatch(images, labels, labels[partner], weight, weight[:, None, None], partner)
             if drawn.layer == INPUT:
                 yield mixed._replace(images=mix_features(images, partner=partner, source_weight=weight))
                 return

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from saligraft import checks, draws
-from saligraft.batch import MixedBatch
+from saligraft.batch import AlteredBatch, MixedBatch
 from saligraft.grafting import graft, pixel_area, spread
 from saligraft.maps import usable_maps
 from saligraft.methods.base import BatchMixer, check_pairs
@@ -83,7 +83,8 @@ def puzzlemix(
         source, destination = move_blocks(torch.cat((source, destination)), plan).chunk(2)
     mixed = graft(source, destination, mask)
     weight = pixel_area(mask, *images.shape[2:])
-    return MixedBatch(mixed, labels, labels[partner], weight, mask, partner)
+    kind = MixedBatch if transport_cost is None else AlteredBatch
+    return kind(mixed, labels, labels[partner], weight, mask, partner)
 
 
 def _check_solvable(images: Tensor, ratio: Tensor) -> None:
