@@ -66,7 +66,12 @@ def test_a_plan_follows_the_recipe_and_writes_nothing(
     tiny_table["training"].update(warmup_epochs=1, epochs=5, accumulate=2, ema_decay=0.9, trackers=["tensorboard"])
     recipe = make_recipe({**tiny_table, "method": {"name": "saliency-grafting"}})
     random_state = torch.get_rng_state()
-    estimate = plan(recipe, steps=2)
+    notes: list[str] = []
+    estimate = plan(recipe, steps=2, note=notes.append)
+    assert [note.partition(",")[0] for note in notes[1:-1]] == [
+        "Measuring steps as in epochs 1 to 1",
+        "Measuring steps as in epochs 2 to 5",
+    ]
     assert torch.equal(torch.get_rng_state(), random_state)
     assert not list(tmp_path.iterdir())
     assert [(part.first_epoch, part.epochs, part.mixes) for part in estimate.segments] == [(0, 1, False), (1, 4, True)]
@@ -92,8 +97,8 @@ def test_it_fits_a_narrow_terminal() -> None:
     print_plan(WHOLE, Console(file=stream, width=80))
     lines = stream.getvalue().splitlines()
     assert "…" not in stream.getvalue()
-    assert " ".join(lines[1].split()) == "1 to 15 plain 1,024 128 18,765 2,048 20% 21.4 GB 2 h 36 min"
-    assert " ".join(lines[2].split()) == "16 to 100 448 224×192 243,015 896 20% unknown 1 d 10 h"
+    assert " ".join(lines[1].split()) == "1 to 15 plain 1,024 128 18,765 2,048 20 % 21.4 GB 2 h 36 min"
+    assert " ".join(lines[2].split()) == "16 to 100 448 224×192 243,015 896 20 % unknown 1 d 10 h"
     assert " ".join(lines[3].split()) == "100 tests 2,500 33 min 20 s"
     assert "time to the end:  1 d 13 h" in lines
     assert "measured on:      cpu (x86_64), 2 processes, 1 thread each" in lines

@@ -1,6 +1,7 @@
 """What a run shows."""
 
 import io
+import re
 import sys
 
 import pytest
@@ -25,6 +26,29 @@ def test_plain_lines_say_all_there_is_to_say() -> None:
     assert first == "a run: 10 epochs, 3 batches"
     for words in ("epoch  2/10", "lr 0.05", "train loss 1.5000", "top-1 error 40.00 %", "512 images/s", "left 0:00:00"):
         assert words in second
+
+
+def test_plain_lines_within_an_epoch_follow_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 10_000, 10))
+    monkeypatch.setattr("saligraft.training.progress.time.perf_counter", lambda: float(next(clock)))
+    stream = io.StringIO()
+    reporter = PlainReporter(stream)
+    reporter.start("a run", 1, 1000)
+    for _ in range(9):  # each reads the clock once, and a line twice more
+        reporter.step()
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "a run: 1 epoch, 1000 batches"
+    assert [line.partition("  left")[0] for line in lines[1:]] == [f"epoch 1/1  batch {n}/1000" for n in (3, 6, 9)]
+
+
+def test_the_bar_fits_80_columns_with_the_time_left() -> None:
+    stream = io.StringIO()
+    reporter = BarReporter(Console(file=stream, force_terminal=True, width=80))
+    reporter.start("CIFAR-100, WRN-28-10, Saliency Grafting with remembered maps", 400, 100_000, done=(100, 25_000))
+    reporter.epoch(METRICS, TIMING)
+    reporter.close()
+    *_, last = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", stream.getvalue()).replace("\r", "\n").strip().splitlines()
+    assert re.fullmatch(r"epoch 2/400  top-1 error 40.00 % [━╸╺ ]{10,} \d:\d\d:\d\d left [\d:-]+ *", last)
 
 
 def test_the_bar_counts_steps_and_shows_the_error() -> None:

@@ -228,10 +228,11 @@ def _print_results(summaries: dict[str, dict[str, Any]]) -> None:
 
 
 def _print_plan(recipe: "Recipe") -> None:
-    from saligraft.training import leave_group
+    from saligraft.training import SilentReporter, leave_group, make_reporter
     from saligraft.training.plan import plan, print_plan
 
-    measured = plan(recipe)
+    reporter = make_reporter() if os.environ.get("RANK", "0") == "0" else SilentReporter()
+    measured = plan(recipe, note=reporter.note)
     if leave_group():
         print_plan(measured)
 

@@ -4,7 +4,7 @@ import itertools
 import statistics
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,7 @@ from saligraft.config.recipe import Recipe
 from saligraft.data import Batch, Loader
 from saligraft.training.accelerator import make_accelerator, sum_over_processes
 from saligraft.training.evaluate import evaluate
+from saligraft.training.progress import SilentReporter
 from saligraft.training.run_folder import machine_facts
 from saligraft.training.setup import labelled_images
 from saligraft.training.state import Position
@@ -28,6 +29,7 @@ STEPS = 10
 SECONDS = 60.0  # after which a slow machine measures no more steps of a segment
 WARM_UP_STEPS = 2  # the first ones allocate, choose kernels, and compile if asked to
 TEST_BATCHES = 5
+SILENT = SilentReporter().note
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,18 +102,21 @@ class Plan:
         return sum(segment.seconds for segment in self.segments) + self.test_seconds
 
 
-def plan(recipe: Recipe, steps: int = STEPS, seconds: float = SECONDS) -> Plan:
+def plan(recipe: Recipe, steps: int = STEPS, seconds: float = SECONDS, *, note: Callable[[str], None] = SILENT) -> Plan:
     """Set the run up, measure some steps of each segment and some test batches; writes nothing.
 
     Args:
         recipe: What would be trained.
         steps: Measured steps per segment.
         seconds: Measure fewer steps of a segment once they took this long.
+        note: Called with a line on what is measured next; none by default.
     """
     accelerator = make_accelerator(recipe)
     with reproducible():  # as in a run: it changes the speed
+        note(f"Setting up {recipe.heading} ...")
         trainer = Trainer(recipe, accelerator)
-        segments = measure_segments(trainer, steps, seconds)
+        segments = measure_segments(trainer, steps, seconds, note)
+        note("Measuring a few test batches ...")
         _, shared, own = trainer.learner.capture(Position())
         shared_bytes, own_bytes = (sum(tensor.nbytes for tensor in part.values()) for part in (shared, own))
         return Plan(
@@ -125,14 +130,18 @@ def plan(recipe: Recipe, steps: int = STEPS, seconds: float = SECONDS) -> Plan:
         )
 
 
-def measure_segments(trainer: Trainer, steps: int, seconds: float) -> tuple[Segment, ...]:
+def measure_segments(
+    trainer: Trainer, steps: int, seconds: float, note: Callable[[str], None] = SILENT
+) -> tuple[Segment, ...]:
     """Measure up to `steps` steps of each segment of the run, fewer once they took `seconds`."""
     epochs, warmup = trainer.timeline.epochs, trainer.recipe.training.warmup_epochs
     firsts = {stage.first_epoch for stage in trainer.timeline.stages} | {warmup}
     starts = sorted(first for first in firsts if first < epochs)
-    return tuple(
-        _measure_segment(trainer, start, end, steps, seconds) for start, end in itertools.pairwise([*starts, epochs])
-    )
+    segments = []
+    for start, end in itertools.pairwise([*starts, epochs]):
+        note(f"Measuring steps as in epochs {start + 1} to {end}, for at most {duration(seconds)} ...")
+        segments.append(_measure_segment(trainer, start, end, steps, seconds))
+    return tuple(segments)
 
 
 def _measure_segment(trainer: Trainer, start: int, end: int, steps: int, seconds: float) -> Segment:
@@ -236,7 +245,7 @@ def print_plan(estimate: Plan, console: Console | None = None) -> None:
     for segment in estimate.segments:
         table.add_row(*_cells(segment))
     tests = ("", "", "", f"{estimate.test_images_per_second:,.0f}", "", "", duration(estimate.test_seconds))
-    table.add_row(f"{estimate.epochs} tests", *tests)
+    table.add_row(f"{estimate.epochs} test{'s' * (estimate.epochs != 1)}", *tests)
     console.print(table)
     console.print("[dim]wait: share of the time in which a step waits for data; plain: without mixing[/dim]\n")
     count = estimate.kept_checkpoints
@@ -254,7 +263,7 @@ def _cells(segment: Segment) -> tuple[str, ...]:
         f"{height}" if height == width else f"{height}×{width}",
         f"{segment.epochs * segment.steps:,}",
         f"{segment.images_per_second:,.0f}",
-        f"{segment.wait_seconds / segment.step_seconds:.0%}",
+        f"{100 * segment.wait_seconds / segment.step_seconds:.0f} %",
         "unknown" if segment.peak_memory is None else decimal(segment.peak_memory),
         duration(segment.seconds),
     )

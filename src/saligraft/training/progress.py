@@ -1,4 +1,4 @@
-"""Progress of a run: a bar with the time left on a terminal, one plain line per epoch elsewhere."""
+"""Progress of a run: a bar with the time left on a terminal, plain lines elsewhere."""
 
 import datetime
 import sys
@@ -10,6 +10,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from saligraft.io.streams import unbreakable
 from saligraft.training.results import EpochMetrics, EpochTiming
+
+SECONDS_BETWEEN_LINES = 30.0  # within an epoch, in a file or pipe
 
 
 class Reporter:
@@ -69,7 +71,7 @@ class SilentReporter(Reporter):
 
 
 class PlainReporter(Reporter):
-    """One line per epoch, for log files.
+    """One line per epoch, and within long epochs one every half minute, for log files.
 
     Args:
         stream: Standard error by default.
@@ -80,30 +82,38 @@ class PlainReporter(Reporter):
 
     def start(self, title: str, epochs: int, batches: int, done: tuple[int, int] = (0, 0)) -> None:
         self.epochs, self.batches, self.done = epochs, batches, done[1]
-        self.start_time, self.done_before = time.perf_counter(), done[1]
-        resumed = f", resumed after batch {done[1]} in epoch {done[0] + 1}" if done != (0, 0) else ""
-        resumed = ", all of them done" if done[0] == epochs else resumed
-        self.note(f"{title}: {epochs} epochs, {batches} batches{resumed}")
+        self.epochs_done, self.done_before = done
+        self.start_time = self.line_time = time.perf_counter()
+        self.note(f"{title}: {_length(epochs, batches, done)}")
 
     def step(self) -> None:
         self.done += 1
+        if time.perf_counter() - self.line_time >= SECONDS_BETWEEN_LINES:
+            self.note(f"{self._epoch(self.epochs_done + 1)}  batch {self.done}/{self.batches}  {self._left()}")
 
     def note(self, text: str) -> None:
         print(text, file=self.stream, flush=True)
+        self.line_time = time.perf_counter()
 
     def epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
-        elapsed = time.perf_counter() - self.start_time
-        left = elapsed / max(1, self.done - self.done_before) * (self.batches - self.done)
+        self.epochs_done = metrics.epoch
         self.note(
-            f"epoch {metrics.epoch:{len(str(self.epochs))}}/{self.epochs}"
-            f"  lr {metrics.lr:.4g}  train loss {metrics.train_loss:.4f}  test loss {metrics.test_loss:.4f}"
+            f"{self._epoch(metrics.epoch)}  lr {metrics.lr:.4g}"
+            f"  train loss {metrics.train_loss:.4f}  test loss {metrics.test_loss:.4f}"
             f"  top-1 error {metrics.top1_error:.2f} %  top-5 error {metrics.top5_error:.2f} %"
-            f"  {timing.images_per_second:.0f} images/s  left {datetime.timedelta(seconds=round(left))}"
+            f"  {timing.images_per_second:.0f} images/s  {self._left()}"
         )
+
+    def _epoch(self, number: int) -> str:
+        return f"epoch {number:{len(str(self.epochs))}}/{self.epochs}"
+
+    def _left(self) -> str:
+        seconds = (time.perf_counter() - self.start_time) / max(1, self.done - self.done_before)
+        return f"left {datetime.timedelta(seconds=round(seconds * (self.batches - self.done)))}"
 
 
 class BarReporter(Reporter):
-    """A bar over all steps, with the last epoch's test error and the time left.
+    """The title, and below it a bar over all steps with the last epoch's test error and the time left.
 
     Args:
         console: Console to draw on.
@@ -111,9 +121,8 @@ class BarReporter(Reporter):
 
     def __init__(self, console: Console) -> None:
         self.progress = Progress(
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}"),
             BarColumn(bar_width=None),
-            TextColumn("{task.fields[state]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(compact=True),
@@ -123,8 +132,8 @@ class BarReporter(Reporter):
 
     def start(self, title: str, epochs: int, batches: int, done: tuple[int, int] = (0, 0)) -> None:
         self.epochs = epochs
-        state = f"epoch {done[0]}/{epochs}"
-        self.task: TaskID = self.progress.add_task(title, total=batches, completed=done[1], state=state)
+        self.note(f"{title}: {_length(epochs, batches, done)}")
+        self.task: TaskID = self.progress.add_task(f"epoch {done[0]}/{epochs}", total=batches, completed=done[1])
         self.progress.start()
 
     def note(self, text: str) -> None:
@@ -135,10 +144,19 @@ class BarReporter(Reporter):
 
     def epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:  # noqa: ARG002  (the bar shows the time)
         state = f"epoch {metrics.epoch}/{self.epochs}  top-1 error {metrics.top1_error:.2f} %"
-        self.progress.update(self.task, state=state)
+        self.progress.update(self.task, description=state)
 
     def close(self) -> None:
         self.progress.stop()
+
+
+def _length(epochs: int, batches: int, done: tuple[int, int]) -> str:
+    """How long the run is, and where it resumes."""
+    if done[0] == epochs:
+        resumed = ", all of them done"
+    else:
+        resumed = f", resumed after batch {done[1]} in epoch {done[0] + 1}" if done != (0, 0) else ""
+    return f"{epochs} epoch{'s' * (epochs != 1)}, {batches} batch{'es' * (batches != 1)}{resumed}"
 
 
 def make_reporter() -> Reporter:
