@@ -526,6 +526,20 @@ MUTANTS = [
         "isinstance(outer, DistributedDataParallel)",
         "tests/test_hooks.py",
     ),
+    Mutant(
+        "hook-unnoticed-by-compiled-code",
+        "compiling.py",
+        'object.__setattr__(layer, "__class__", _hooked_kinds[kind])',
+        "pass",
+        "tests/test_compiling.py",
+    ),
+    Mutant(
+        "statistics-written-under-an-uncompiled-graph",
+        "compiling.py",
+        "stack.enter_context(torch.autograd.graph.saved_tensors_hooks(_same, _same))",
+        "pass",
+        "tests/test_compiling.py",
+    ),
     Mutant("compiled-code-hooked", "hooks.py", "if any(map(is_compiled, chain)):", "if False:", "tests/test_hooks.py"),
     Mutant("recomputed-unmixed", "hooks.py", "if _is_recomputed(with_gradient):", "if False:", "tests/test_hooks.py"),
     Mutant(

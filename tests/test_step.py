@@ -177,8 +177,26 @@ def test_compiled_passes_train_as_uncompiled_ones_do(compiled_model: bool) -> No
             losses.append(loss.detach())
         torch.testing.assert_close(*losses)
     torch.testing.assert_close(model.state_dict(), twin.state_dict())
-    with pytest.raises(RuntimeError, match="a training step takes it as saliency_source"):
-        sg.GraftingStep(torch.compile(model), sg.SaliencyGrafting())(*batch())
+
+
+def test_repr_tells_which_layer_is_read() -> None:
+    step = sg.GraftingStep(nn.DataParallel(Counting()), sg.SaliencyGrafting(), generator=seeded())
+    before = repr(step)
+    step(*batch())
+    step.enabled = False
+    after = repr(step)
+    assert "saliency: feature-map, layer found in the first call\n" in before
+    assert "saliency: feature-map, output of 'features'\n" in after
+    assert after.startswith("GraftingStep(\n  model: Counting in DataParallel\n  method: SaliencyGrafting(")
+    assert "passes: both\n" in after
+    assert "compiled: False\n  enabled: False\n  steps_taken: 1\n" in after
+    named = sg.GraftingStep(Counting(), sg.SaliencyGrafting(), layer="features", saliency_source="cam", compile="eager")
+    assert "saliency: cam, layer 'features'\n" in repr(named)
+    assert "compiled: True\n" in repr(named)
+    assert "saliency" not in repr(sg.MixingStep(Counting(), sg.CutMix()))
+    assert "saliency: spectral-residual\n" in repr(
+        sg.MixingStep(Counting(), sg.SaliencyMix(), saliency_source="spectral-residual")
+    )
 
 
 def test_a_negative_map_leaves_its_sample_ungrafted() -> None:

@@ -1,7 +1,7 @@
 """Unwrap a model, find a layer, hook it during a pass, and remove the hook, even after an error.
 
-All hooks of the package are set here, and made safe: compiled code, which may skip hooks, is refused, only one thread
-at a time may use a network, and a pass can be made without side effects on the network.
+All hooks of the package are set here, and made safe: only one thread at a time may use a network, and a pass can be
+made without side effects on the network. Compiled code may skip hooks: `compiling` makes it notice one.
 """
 
 from __future__ import annotations
@@ -103,9 +103,7 @@ def refuse_compiled(model: nn.Module, layer: str | None = None) -> None:
     if any(map(is_compiled, chain)):
         inside = f"layer {layer!r} is inside a compiled part of model" if layer else "model is compiled"
         raise RuntimeError(
-            f"{inside}, where hooks are not reliable: pass the uncompiled model, or compile only parts below the "
-            "layer. A capture of the uncompiled model may be compiled, torch.compile(SaliencyCapture(model)); "
-            "a training step takes it as saliency_source"
+            f"{inside}, where hooks are not reliable: pass the uncompiled model, or compile only parts below the layer"
         )
 
 

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
+from textwrap import indent
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -16,14 +17,15 @@ from torch import Tensor, nn
 
 from saligraft import checks
 from saligraft.batch import MixedBatch
-from saligraft.hooks import exclusive_use, find_ddp
+from saligraft.compiling import Compile, compiled_model
+from saligraft.hooks import exclusive_use, find_ddp, is_compiled, unwrapped, wrappers_of
 from saligraft.losses import Criterion, batch_loss, mixed_cross_entropy
 from saligraft.methods.base import BatchMixer, check_batch, saliency_sources
 from saligraft.remembering import Recalled, RememberedMaps, check_remembered
 from saligraft.saliency.base import NetworkSource, SaliencySource
 from saligraft.saliency.capture import logits_of
 from saligraft.saliency.memory import SaliencyMemory
-from saligraft.saliency.sources import SALIENCY_SOURCES, SourceLike
+from saligraft.saliency.sources import SourceLike, source_name
 from saligraft.saliency.sources import saliency_source as saliency_source_of
 
 PassPlan = Literal["both", "joint", "mixed", "remembered"]
@@ -62,6 +64,8 @@ class TrainingStep(ABC):
             one with an attribute ``takes_mixed_batch = True`` gets the `MixedBatch`. By default `mixed_cross_entropy`.
         warmup_steps: Steps without any mixing.
         generator: CPU generator for all random draws; None uses torch's global generator.
+        compile: Whether to compile all passes by torch.compile, or the name of a backend, or keyword arguments of
+            `torch.compile`. A model that is compiled already, also inside or around DDP, needs nothing.
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class TrainingStep(ABC):
         criterion: Criterion | None = None,
         warmup_steps: int = 0,
         generator: torch.Generator | None = None,
+        compile: Compile = False,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
@@ -78,7 +83,7 @@ class TrainingStep(ABC):
         checks.generator(generator)
         if criterion is not None and not callable(criterion):
             raise TypeError(f"criterion must be a function of logits and targets, got {type(criterion).__name__}")
-        self.model = model
+        self.model = compiled_model(model, compile)
         self.criterion: Criterion = criterion or mixed_cross_entropy
         self.warmup_steps = warmup_steps
         self.generator = generator
@@ -139,9 +144,22 @@ class TrainingStep(ABC):
         if not checks.may_look(saliency) or bool(saliency.any()):
             return
         self._warned_of_zeros = True
-        name = next((name for name, kind in SALIENCY_SOURCES.items() if type(source) is kind), type(source).__name__)
+        name = source_name(source)
         where = "" if source.site is None else f" at the {source.site}: if this persists, name another layer by layer="
         warnings.warn(f"saliency source {name!r} returned only zero maps for a batch{where}", stacklevel=2)
+
+    def __repr__(self) -> str:
+        network, wrappers = type(unwrapped(self.model)).__name__, wrappers_of(self.model)[:-1]
+        own = vars(self)
+        lines: dict[str, Any] = {"model": " in ".join([network, *(type(part).__name__ for part in reversed(wrappers))])}
+        lines |= {name: own[name] for name in ("method", "transforms") if name in own}
+        if own.get("source") is not None:
+            lines["saliency"] = ", ".join(filter(None, (source_name(own["source"]), own["source"].where)))
+        lines |= {name: own[name] for name in ("passes", "copies", "steps") if name in own}
+        lines["compiled"] = any(map(is_compiled, wrappers_of(self.model)))
+        lines |= {name: own[name] for name in ("enabled", "steps_taken", "warmup_steps")}
+        inner = "\n".join(f"{name}: {value}" for name, value in lines.items())
+        return f"{type(self).__name__}(\n{indent(inner, '  ')}\n)"
 
     @abstractmethod
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
@@ -168,8 +186,8 @@ class GraftingStep(TrainingStep):
     """Train on originals and grafts: all that a training loop needs (§4, §5).
 
     Two forward passes: that of the originals gives logits and saliency. After ``step.enabled = False`` a step is one
-    plain pass, as during warm-up, until it is set again; this is part of the state. To compile, compile both passes:
-    ``GraftingStep(torch.compile(model), method, saliency_source=torch.compile(SaliencyCapture(model)))``.
+    plain pass, as during warm-up, until it is set again; this is part of the state. `repr` tells which
+    layer it is read from.
 
     Args:
         model: The network.
@@ -193,6 +211,8 @@ class GraftingStep(TrainingStep):
             the index on the host.
         warmup_steps: Steps without any mixing.
         generator: CPU generator for all random draws; None uses torch's global generator.
+        compile: Whether to compile all passes by torch.compile, or the name of a backend, or keyword arguments of
+            `torch.compile`. A model that is compiled already, also inside or around DDP, needs nothing.
 
     Example:
         >>> import torch, saligraft as sg
@@ -219,8 +239,9 @@ class GraftingStep(TrainingStep):
         memory: SaliencyMemory | None = None,
         warmup_steps: int = 0,
         generator: torch.Generator | None = None,
+        compile: Compile = False,
     ) -> None:
-        super().__init__(model, criterion=criterion, warmup_steps=warmup_steps, generator=generator)
+        super().__init__(model, criterion=criterion, warmup_steps=warmup_steps, generator=generator, compile=compile)
         checks.whole_number("copies", copies, least=1)
         checks.one_of("passes", passes, get_args(PassPlan))
         if not isinstance(method, BatchMixer):
@@ -228,14 +249,14 @@ class GraftingStep(TrainingStep):
         if copies + (passes == "both") > 1 and passes != "joint":
             _check_two_passes(model)
         self.method = method
-        self.source = _source_of(method, model, saliency_source, layer)
+        self.source = _source_of(method, self.model, saliency_source, layer)
         self.copies = copies
         self.passes = passes
         self.loss_weights = _loss_weights(loss_weights, copies, originals=passes in WITH_ORIGINALS)
         self.remembered: RememberedMaps | None = None
         if passes == "remembered":
             check_remembered(method, copies)
-            self.remembered = RememberedMaps(model, method, self.source, memory or SaliencyMemory())
+            self.remembered = RememberedMaps(self.model, method, self.source, memory or SaliencyMemory())
         elif memory is not None:
             raise ValueError(f"memory must be left out unless passes='remembered', got passes={passes!r}")
         if (
@@ -321,6 +342,8 @@ class MixingStep(TrainingStep):
             one with an attribute ``takes_mixed_batch = True`` gets the `MixedBatch`. By default `mixed_cross_entropy`.
         warmup_steps: Steps without any mixing.
         generator: CPU generator for all random draws; None uses torch's global generator.
+        compile: Whether to compile all passes by torch.compile, or the name of a backend, or keyword arguments of
+            `torch.compile`. A model that is compiled already, also inside or around DDP, needs nothing.
 
     Example:
         >>> import torch, saligraft as sg
@@ -338,12 +361,13 @@ class MixingStep(TrainingStep):
         criterion: Criterion | None = None,
         warmup_steps: int = 0,
         generator: torch.Generator | None = None,
+        compile: Compile = False,
     ) -> None:
-        super().__init__(model, criterion=criterion, warmup_steps=warmup_steps, generator=generator)
+        super().__init__(model, criterion=criterion, warmup_steps=warmup_steps, generator=generator, compile=compile)
         if method is not None and not isinstance(method, BatchMixer):
             raise TypeError(f"method must be a batch mixer such as CutMix(), got {type(method).__name__}")
         self.method = method
-        self.source = _source_of(method, model, saliency_source, layer)
+        self.source = _source_of(method, self.model, saliency_source, layer)
 
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
         if self.method is None:

@@ -375,17 +375,6 @@ def test_wrong_names_and_settings_are_named(model: Net) -> None:
         OwnFunction(3)
 
 
-@pytest.mark.parametrize("name", ["cam", "grad-cam"])
-def test_a_compiled_model_is_refused_with_what_to_do(name: str) -> None:
-    torch._dynamo.reset()
-    images, labels = batch()
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, K))
-    compiled = torch.compile(model, backend="eager")
-    compiled(images)
-    with pytest.raises(RuntimeError, match=r"inside a compiled part.*pass the uncompiled model"):
-        saliency_source(name, compiled).with_logits(compiled, images, labels)
-
-
 @pytest.fixture
 def one_process_group(tmp_path) -> Iterator[None]:
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)

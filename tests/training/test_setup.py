@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from saligraft.compiling import compiled_model
 from saligraft.config.method_section import METHOD_NAMES
 from saligraft.data import InMemoryLoader, load
 from saligraft.methods import FeatureMixer, StepStrategy
@@ -21,7 +22,6 @@ from saligraft.training.setup import (
     Stage,
     Timeline,
     check_method,
-    compile_passes,
     labelled_images,
     load_split,
     make_loader,
@@ -223,10 +223,10 @@ def gradients(recipe: Recipe, steps: int = 2) -> tuple[list[Tensor], nn.Module]:
 def _traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile without code generation, which takes a C++ compiler and most of the time."""
 
-    def quick(model: nn.Module, source: Any) -> nn.Module:
-        return compile_passes(model, source, backend="aot_eager")
+    def quick(model: nn.Module, compile: bool) -> nn.Module:
+        return compiled_model(model, compile and "aot_eager")
 
-    monkeypatch.setattr(setup, "compile_passes", quick)
+    monkeypatch.setattr(setup, "compiled_model", quick)
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
 

@@ -19,11 +19,10 @@ from torch import Tensor, nn
 import saligraft as sg
 from saligraft.data import ImageData
 from saligraft.methods.saliency_grafting import GraftDraws
-from saligraft.saliency.sources import FeatureMap
 from saligraft.training import checkpoint, evaluate, make_recipe
 from saligraft.training.accelerator import make_accelerator, shared_errors
 from saligraft.training.plan import mean_seconds_since
-from saligraft.training.setup import compile_passes, labelled_images, make_loader
+from saligraft.training.setup import labelled_images, make_loader
 from saligraft.training.stopping import check_losses, check_weights
 
 HALF, CLASSES, GRID = 4, 5, 2
@@ -72,9 +71,8 @@ def gradients(
     """Gradients of the second of two like grafting steps on a part of the joined batch, and how much was grafted."""
     images, labels, partner, chosen = joined_batch()
     PINNED.append(GraftDraws(partner[part] - (part.start or 0), GRID, chosen[part]))
-    source = FeatureMap(model)
-    called = compile_passes(model, source, backend="aot_eager") if compiled else model
-    step = sg.GraftingStep(called, Pinned(temperature=1.0, grids=(GRID,)), saliency_source=source)
+    compile_by = "aot_eager" if compiled else False
+    step = sg.GraftingStep(model, Pinned(temperature=1.0, grids=(GRID,)), compile=compile_by)
     for _ in range(2):
         model.zero_grad()
         out = step(images[part], labels[part])

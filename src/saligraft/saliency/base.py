@@ -53,6 +53,11 @@ class SaliencySource(ABC):
         """Where in the network the maps come from, once that is known; None for sources that read no layer."""
         return None
 
+    @property
+    def where(self) -> str | None:
+        """Where the maps come from, in words, also before the first call; None for sources that read no layer."""
+        return None
+
     @abstractmethod
     def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         """Compute the maps of images.
@@ -107,13 +112,13 @@ class NetworkSource(SaliencySource):
         return unwrapped(self.model)
 
     @abstractmethod
-    def training_pass(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (B, K) and maps (B, h, w) from one pass of the model in its current mode."""
+    def training_pass(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (B, K) and maps (B, h, w) from one pass of the source's model, in whatever wrappers it is given."""
 
     def with_logits(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         if unwrapped(model) is self.network:
             with exclusive_use(model):
-                return self.training_pass(images, labels)
+                return self.training_pass(model, images, labels)
         return super().with_logits(model, images, labels)
 
 

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from saligraft import checks
-from saligraft.hooks import exclusive_use, first_tensor, hooked, layer_name, refuse_compiled, unwrapped
+from saligraft.compiling import noticed
+from saligraft.hooks import exclusive_use, first_tensor, hooked, layer_name, unwrapped
 from saligraft.saliency.feature_map import Channels, sum_channels
 from saligraft.saliency.find_layer import Site, find_map
 from saligraft.saliency.token_maps import channels_first, image_shape
@@ -31,10 +32,10 @@ class SaliencyCapture(nn.Module):
     Saliency is (B, h, w), detached, in float32 (float64 for a float64 network). The layer is found in the first call,
     by an extra pass without side effects, unless it is named. `layer_name` says which it is, and `site` whether its
     output or its input is read. The model is used as it is, not copied, and keeps no hook. If it returns several
-    values, the logits among them are returned. To compile, use ``torch.compile(SaliencyCapture(model))``.
+    values, the logits among them are returned. A compiled model runs compiled, with the map computed in its graph.
 
     Args:
-        model: a classifier, bare or wrapped by DDP or DataParallel.
+        model: a classifier, bare, compiled, or wrapped by DDP or DataParallel.
         layer: dotted name or module of the layer to read; by default the last one that holds a map of the image.
         channels: "sum", or "mean" to divide the map by the number of channels, as in `feature_saliency`.
 
@@ -58,19 +59,30 @@ class SaliencyCapture(nn.Module):
         self.site: Site | None = None
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        recorder, attached = self._attach(images)
+        return self.run(self.model, images)
+
+    def run(self, model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
+        """As a call, with a pass of the model in other wrappers.
+
+        Args:
+            model: the model of this capture, compiled or in DDP.
+            images: (B, C, H, W).
+
+        Returns:
+            Logits (B, K), with gradient, and saliency (B, h, w).
+        """
+        recorder, attached = self._attach(model, images)
         try:
-            output = _run(self.model, images)
+            output = _run(model, images)
             return self._result(output, recorder, images)
         finally:
             self._detach(attached)
 
-    def _attach(self, images: Tensor) -> tuple[_Recorder, ExitStack]:
+    def _attach(self, model: nn.Module, images: Tensor) -> tuple[_Recorder, ExitStack]:
         """Set the hook, in the first call after a search for the layer; the stack undoes all."""
         checks.images(images)
         with ExitStack() as attached:
-            attached.enter_context(exclusive_use(self.model))
-            refuse_compiled(self.model, self.layer_name)
+            attached.enter_context(exclusive_use(model))
             if self.site is None:
                 self.find(images)
             assert self.site is not None
@@ -80,8 +92,9 @@ class SaliencyCapture(nn.Module):
             recorder.thread[:] = [threading.get_ident()]
             for seen in (recorder.maps, recorder.misfits):
                 attached.callback(seen.clear)
-            layer = unwrapped(self.model).get_submodule(self.site.name)
+            layer = unwrapped(unwrapped(model).get_submodule(self.site.name))  # inside its own compilation, if any
             attached.enter_context(hooked(layer, recorder.hook, self.site.side))
+            attached.enter_context(noticed(layer))
             return recorder, attached.pop_all()
 
     def _detach(self, attached: ExitStack) -> None:
@@ -106,9 +119,8 @@ class SaliencyCapture(nn.Module):
         logits = logits_of(output, self.model)
         if not recorder.maps and not recorder.misfits:
             raise RuntimeError(
-                f"the {site} did not pass through its hook in this call, so there is no saliency map: if a part of the "
-                "model is compiled, compile its capture instead, torch.compile(SaliencyCapture(model)); "
-                "if the layer runs in some passes only, name another by layer="
+                f"the {site} did not pass through its hook in this call, so there is no saliency map: if the layer "
+                "runs in some passes only, name another by layer="
             )
         saliency = recorder.maps[-1] if recorder.maps else None
         if saliency is None or saliency.shape[0] != image.batch:
@@ -126,7 +138,14 @@ class SaliencyCapture(nn.Module):
         _keep_out_of_graphs()
 
     def extra_repr(self) -> str:
-        return str(self.site) if self.site is not None else f"layer={self.layer_name!r}"
+        return self.where
+
+    @property
+    def where(self) -> str:
+        """Which layer is read, in words."""
+        if self.site is None and self.layer_name is None:
+            return "layer found in the first call"
+        return f"layer {self.layer_name!r}" if self.site is None else str(self.site)
 
 
 class _Recorder(NamedTuple):
@@ -175,13 +194,14 @@ def _run(model: nn.Module, images: Tensor) -> Any:
 
 @functools.cache
 def _keep_out_of_graphs() -> None:
-    """Setting a hook cannot be traced: `forward` runs as plain Python around `_run`, which is compiled.
+    """Setting a hook cannot be traced: `run` runs as plain Python around `_run`, which is compiled.
 
     Done when the first capture is made, not by decorators, which would double the time to import this package.
     """
-    for name in ("forward", "_attach", "_result", "_detach"):
-        disable: Callable[..., Any] = torch.compiler.disable
-        setattr(SaliencyCapture, name, disable(getattr(SaliencyCapture, name), recursive=name != "forward"))
+    disable: Callable[..., Any] = torch.compiler.disable
+    for name in ("forward", "run", "_attach", "_result", "_detach"):
+        recursive = name not in ("forward", "run")
+        setattr(SaliencyCapture, name, disable(getattr(SaliencyCapture, name), recursive=recursive))
 
 
 _warned: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # networks whose dropped outputs were named

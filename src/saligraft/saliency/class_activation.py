@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from saligraft import checks
-from saligraft.hooks import Mode, first_tensor, hooked, is_linear, refuse_compiled, watched, without_trace
+from saligraft.compiling import uncompiled
+from saligraft.hooks import Mode, first_tensor, hooked, is_linear, watched, without_trace
 from saligraft.saliency.base import NetworkSource, check_classes, checked_labels, label_scores
 from saligraft.saliency.capture import SaliencyCapture, logits_of
 from saligraft.saliency.find_layer import ACTIVATIONS, Site
@@ -111,6 +112,10 @@ class _LayerSource(NetworkSource):
     def site(self) -> Site | None:
         return self.finder.site
 
+    @property
+    def where(self) -> str:
+        return self.finder.where
+
     @abstractmethod
     def _maps(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Logits and maps of one pass of `model`: the source's model, or the network inside it."""
@@ -120,9 +125,9 @@ class _LayerSource(NetworkSource):
         with torch.no_grad(), without_trace(self.network, images, self.mode):
             return self._maps(self.network, images, labels)[1]
 
-    def training_pass(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def training_pass(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         labels = checked_labels(labels, images, self.name, gradient=self.takes_gradient)
-        return self._maps(self.model, images, labels)
+        return self._maps(model, images, labels)
 
     def _search(self, images: Tensor) -> Tensor:
         with without_trace(self.network, images, self.mode):
@@ -135,8 +140,7 @@ class _LayerSource(NetworkSource):
         return self.finder.site
 
     def _run(self, model: nn.Module, images: Tensor, site: Site, hook: Callable[[Tensor], Tensor | None]) -> Tensor:
-        """Logits of one pass of `model`; if `hook` returns a tensor, it replaces the layer's."""
-        refuse_compiled(model, site.name)
+        """Logits of one uncompiled pass of `model`; if `hook` returns a tensor, it replaces the layer's."""
         calls, thread = [], threading.get_ident()
 
         def show(_: nn.Module, arguments: tuple[Any, ...], output: object = None) -> Any:
@@ -151,7 +155,7 @@ class _LayerSource(NetworkSource):
                 return replacement
             return (replacement, *passing[1:]) if isinstance(passing, tuple) and passing[0] is tensor else None
 
-        with hooked(self.network.get_submodule(site.name), show, site.side):
+        with uncompiled(model), hooked(self.network.get_submodule(site.name), show, site.side):
             logits = logits_of(model(images))
         if not calls:
             raise RuntimeError(

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -24,7 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from saligraft.hooks import SHOWN_NAMES, Side, first_tensor, is_compiled, searching, watched, without_trace
+from saligraft.compiling import uncompiled
+from saligraft.hooks import SHOWN_NAMES, Side, first_tensor, searching, watched, without_trace
 from saligraft.saliency.token_maps import (
     Grid,
     ImageShape,
@@ -157,17 +157,16 @@ class _MapSearch(TorchFunctionMode):
         self._thread = threading.get_ident()
 
     def run(self, images: Tensor) -> Any:
-        """Run the network and watch everything outside its compiled parts."""
-        compiled = [name for name, module in self._network.named_modules() if is_compiled(module)]
-        outside = [
-            (name, module)
-            for name, module in self._network.named_modules()
-            if name and not any(name == part or name.startswith(f"{part}.") for part in compiled)
-        ]
-        functions = nullcontext() if compiled else self  # this mode would be traced into the compiled part
+        """Run the network, uncompiled, and watch all its modules."""
+        modules = [(name, module) for name, module in self._network.named_modules() if name]
         searching.add(self._network)
         try:
-            with watched(outside, self._received, "input"), watched(outside, self._returned), functions:
+            with (
+                uncompiled(self._network),
+                watched(modules, self._received, "input"),
+                watched(modules, self._returned),
+                self,
+            ):
                 return self._network(images)
         finally:
             searching.discard(self._network)

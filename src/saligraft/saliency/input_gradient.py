@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saligraft import checks
+from saligraft.compiling import uncompiled
 from saligraft.hooks import Mode, without_trace
 from saligraft.saliency.base import NetworkSource, Passes, check_classes, checked_labels, label_scores
 from saligraft.saliency.capture import logits_of
@@ -93,15 +94,16 @@ class InputGradient(NetworkSource):
         with without_trace(self.network, images, self.mode):
             return self._slopes(self.network, _leaf(images), labels, keep_graph=False)[1]
 
-    def training_pass(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def training_pass(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         labels = checked_labels(labels, images, "input-gradient", gradient=True)
         leaf = images if images.requires_grad else _leaf(images)
-        logits, gradient = self._slopes(self.model, leaf, labels, keep_graph=True)
+        logits, gradient = self._slopes(model, leaf, labels, keep_graph=True)
         return logits, gradient_saliency(gradient, self.over)
 
     def _slopes(self, model: nn.Module, images: Tensor, labels: Tensor, keep_graph: bool) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
-            logits = logits_of(model(images))
+            with uncompiled(model):  # a compiled graph computes the gradients of all weights too, and only once
+                logits = logits_of(model(images))
             check_classes(labels, logits.shape[1])
             if self.of == "loss":
                 targets = labels.long() if labels.ndim == 1 else labels.to(checks.at_least_float32(logits).dtype)

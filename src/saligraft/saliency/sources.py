@@ -28,7 +28,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saligraft import checks
-from saligraft.hooks import Mode, isolated, unwrapped, without_trace
+from saligraft.compiling import without_ddp
+from saligraft.hooks import Mode, is_compiled, isolated, unwrapped, without_trace
 from saligraft.maps import usable_maps
 from saligraft.saliency.base import NetworkSource, SaliencySource
 from saligraft.saliency.bottom_up import FineGrained, SpectralResidual
@@ -65,20 +66,32 @@ class FeatureMap(NetworkSource):
     ) -> None:
         super().__init__(model, mode)
         self.capture = SaliencyCapture(model, layer, channels) if capture is None else capture
-        # DDP would synchronise buffers even in a pass that must have no side effects.
-        self._inner = self.capture if self.network is model else SaliencyCapture(self.network, layer, channels)
 
     @property
     def site(self) -> Site | None:
-        return cast(Site | None, getattr(self.capture, "site", None) or getattr(self._inner, "site", None))
+        return self._reader.site
+
+    @property
+    def where(self) -> str:
+        return self._reader.where
+
+    @property
+    def _reader(self) -> SaliencyCapture:
+        return cast(SaliencyCapture, unwrapped(self.capture))
 
     def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:  # noqa: ARG002
         checks.images(images)
         with torch.no_grad(), without_trace(self.network, images, self.mode):
-            return cast(Tensor, self._inner(images)[1])
+            model = without_ddp(self.model)  # DDP would synchronise buffers
+            return self._captured(model, images)[1] if model is self.model else self._reader.run(model, images)[1]
 
-    def training_pass(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        return cast(tuple[Tensor, Tensor], self.capture(images))
+    def training_pass(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        return self._captured(model, images)
+
+    def _captured(self, model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and maps of a pass of the model, or of the capture itself if that is compiled."""
+        own = is_compiled(self.capture)
+        return cast(tuple[Tensor, Tensor], self.capture(images)) if own else self._reader.run(model, images)
 
 
 class OwnFunction(SaliencySource):
@@ -157,6 +170,10 @@ class ResizedImages(SaliencySource):
     def site(self) -> Site | None:
         return self.source.site
 
+    @property
+    def where(self) -> str | None:
+        return self.source.where
+
     def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         checks.images(images)
         size = (self.size, self.size)
@@ -172,6 +189,11 @@ SALIENCY_SOURCES: dict[str, type[SaliencySource]] = {
     "spectral-residual": SpectralResidual,
 }
 SourceLike = str | SaliencySource | Callable[..., Tensor] | None
+
+
+def source_name(source: SaliencySource) -> str:
+    """Return the name of a source in `SALIENCY_SOURCES`, or that of its class."""
+    return next((name for name, kind in SALIENCY_SOURCES.items() if type(source) is kind), type(source).__name__)
 
 
 def saliency_source(

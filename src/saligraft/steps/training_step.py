@@ -29,7 +29,7 @@ class FeatureMixingStep(TrainingStep):
         model: The network.
         method: A feature mixer.
         transforms: Image transforms applied first, as in "Cutout + Manifold Mixup"; not during warm-up.
-        **options: criterion, warmup_steps and generator, as in `MixingStep`.
+        **options: criterion, warmup_steps, generator and compile, as in `MixingStep`.
 
     Example:
         >>> import torch, saligraft as sg
@@ -68,7 +68,7 @@ class ViewsStep(TrainingStep):
     Args:
         model: The network.
         method: A step strategy.
-        **options: criterion, warmup_steps and generator, as in `MixingStep`.
+        **options: criterion, warmup_steps, generator and compile, as in `MixingStep`.
 
     Example:
         >>> import torch, saligraft as sg
@@ -123,7 +123,7 @@ class ChoiceStep(TrainingStep):
         warmup_steps: int = 0,
         **options: Any,
     ) -> None:
-        shared = {name: options.pop(name) for name in ("criterion", "generator") if name in options}
+        shared = {name: options.pop(name) for name in ("criterion", "generator", "compile") if name in options}
         super().__init__(model, warmup_steps=warmup_steps, **shared)
         if not isinstance(method, MethodChoice):
             raise TypeError(f"method must be MethodChoice([...]), got {type(method).__name__}")
@@ -136,7 +136,7 @@ class ChoiceStep(TrainingStep):
             if not any(name in each for each in accepted):
                 raise TypeError(f"{name} must be left out of a choice in which no method uses it")
         self.steps = [
-            training_step(model, member, **shared, **each) for member, each in zip(members, accepted, strict=True)
+            training_step(self.model, member, **shared, **each) for member, each in zip(members, accepted, strict=True)
         ]
 
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:

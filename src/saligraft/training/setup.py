@@ -4,13 +4,14 @@ import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
 from saligraft import data as datasets
+from saligraft.compiling import compiled_model
 from saligraft.config.method_section import Normalization
 from saligraft.config.recipe import Recipe
 from saligraft.data import Inputs, Loader, Split, make_data_loader
@@ -21,9 +22,7 @@ from saligraft.losses import mixed_cross_entropy, mixed_softmax_binary_cross_ent
 from saligraft.methods import BatchMixer, FeatureMixer, ImageTransform, MethodChoice, StepStrategy
 from saligraft.methods.kinds import Method
 from saligraft.networks import build_network
-from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.memory import SaliencyMemory
-from saligraft.saliency.sources import FeatureMap
 from saligraft.step import TrainingStep
 from saligraft.steps import training_step
 
@@ -170,26 +169,6 @@ def make_network(recipe: Recipe, data: Split | Inputs) -> nn.Module:
     return network.to(memory_format=torch.channels_last) if recipe.training.channels_last else network
 
 
-def compile_passes(model: nn.Module, source: SaliencySource | None, backend: str = "inductor") -> nn.Module:
-    """Compile the passes of a training step with torch.compile.
-
-    Args:
-        model: The network, bare or in DDP. It stays uncompiled itself, for tests and for saving under its own names.
-        source: If it is the feature map, its training pass is compiled too; other sources run the network through
-            hooks that compiled code drops, so they stay uncompiled.
-        backend: Backend of torch.compile.
-
-    Returns:
-        The model that the step is to call.
-    """
-    if isinstance(source, FeatureMap):
-        # Under DDP both passes share the code of the network's own frames, which must compile with and without hooks.
-        torch._dynamo.config.skip_nnmodule_hook_guards = False
-        source.capture.compile(backend=backend, dynamic=False)
-    # One graph per image size: a dynamic one would round differently in a run that is resumed in a later phase.
-    return cast(nn.Module, torch.compile(model, backend=backend, dynamic=False))
-
-
 def make_step(
     recipe: Recipe,
     model: nn.Module,
@@ -211,6 +190,8 @@ def make_step(
         warmup_steps: Steps without any mixing.
         frozen: The network of `method.saliency.network`, if already built.
     """
+    # Here and not by the step, so that the source makes its own passes with the compiled model too.
+    model = compiled_model(model, recipe.training.compile)
     normalization = Normalization(data.mean, data.std)
     cross_entropy = functools.partial(mixed_cross_entropy, label_smoothing=recipe.training.label_smoothing)
     options: dict[str, Any] = {
@@ -229,8 +210,6 @@ def make_step(
         options["passes"] = recipe.passes
     if recipe.passes == "remembered":
         options["memory"] = SaliencyMemory(samples=len(data))
-    if recipe.training.compile:
-        model = compile_passes(model, options.get("saliency_source"))
     return training_step(model, methods, **options)
 
 
