@@ -18,6 +18,17 @@ PACKAGE = ROOT / "src" / "saligraft"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MARKDOWN = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 CODE_BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+PAGES = [path for path in sorted((ROOT / "docs").rglob("*.md")) if "```python" in path.read_text(encoding="utf-8")]
+# What a page may use without saying where it comes from.
+PAGE_NAMES = """
+import torch
+import saligraft as sg
+from saligraft.networks import build_network
+model, frozen = (build_network("wrn-10-1", num_classes=10) for _ in range(2))
+method, mean, std = sg.SaliencyGrafting(), (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+g = torch.Generator().manual_seed(0)
+images, labels, index, geometry = torch.rand(8, 3, 32, 32), torch.arange(8), torch.arange(8), None
+"""
 MODULES = [
     ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
     for path in sorted(PACKAGE.rglob("*.py"))
@@ -25,7 +36,8 @@ MODULES = [
 ]
 PUBLIC_PACKAGES = ("data", "networks", "training")  # of the laboratory
 LABORATORY = ("cli", "config", "data", "experiments", "integrations", "networks", "reports", "training")
-INTEGRATIONS = [name for name in ("timm", "lightning", "transformers") if importlib.util.find_spec(name)]
+EXTRAS = ("timm", "lightning", "transformers")
+INTEGRATIONS = [name for name in EXTRAS if importlib.util.find_spec(name)]
 has_laboratory = importlib.util.find_spec("accelerate") is not None
 
 
@@ -34,6 +46,23 @@ def test_code_of_the_readme_runs(code: str) -> None:
     if "torchvision" in code and importlib.util.find_spec("torchvision") is None:
         pytest.skip("this block needs torchvision")
     exec(compile(code, "README.md", "exec"), {})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_code_of_the_pages_runs(
+    page: Path, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All blocks of a page run in order, as one program."""
+    code = "".join(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL))
+    for name in (*EXTRAS, "torchvision"):
+        if f"import {name}" in code or f"from {name}" in code:
+            pytest.importorskip(name)
+    monkeypatch.chdir(tmp_path)
+    if "runs/mine" in code:
+        request.getfixturevalue("finished_run")
+    namespace: dict[str, Any] = {}
+    exec(PAGE_NAMES, namespace)
+    exec(compile(code, page.name, "exec"), namespace)
 
 
 @pytest.mark.parametrize("document", MARKDOWN, ids=lambda path: path.name)

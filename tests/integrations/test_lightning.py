@@ -6,6 +6,7 @@ import lightning as L
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 import saligraft as sg
@@ -25,6 +26,7 @@ class Classifier(L.LightningModule):
         out = self.step(*batch)
         self.mixed.append(out.mixed is not None)
         self.dtypes.add(out.logits.dtype)
+        self.in_ddp = isinstance(self.trainer.strategy.model, DistributedDataParallel)
         return out.loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -58,6 +60,14 @@ def test_step_needs_no_adapter_and_casts_as_the_trainer_does(tmp_path: Path) -> 
     assert module.dtypes == {torch.bfloat16}
     assert all(not torch.equal(old, new) for old, new in zip(before, module.parameters(), strict=True))
     assert not any(name.startswith("step") for name in module.state_dict())
+
+
+def test_ddp_strategy_wraps_the_module_around_both_passes(tmp_path: Path) -> None:
+    module = Classifier()
+    fit(module, tmp_path, max_epochs=1, strategy="ddp", devices=1)
+    assert module.in_ddp
+    assert module.mixed == [True, True]
+    assert all(weight.grad is not None for weight in module.parameters())
 
 
 def test_checkpoint_resumes_the_step(tmp_path: Path) -> None:
