@@ -151,10 +151,16 @@ def test_without_a_network_one_is_trained_once_and_kept(tmp_path: Path, monkeypa
 
     small = {"data": {"options": {"per_class": 5}}, "network": {"name": "wrn-10-1"}, "training": {"epochs": 1}}
     monkeypatch.setattr(showing, "quick_recipe", lambda seed: make_recipe({**small, "seed": seed}))
-    assert show(tmp_path, "--rows", "1") == 0
-    weights = tmp_path / "network" / "model.safetensors"
+    monkeypatch.setenv("SALIGRAFT_CACHE", str(tmp_path / "cache"))
+    assert show(tmp_path / "one", "--rows", "1") == 0
+    (weights,) = (tmp_path / "cache").glob("show-network-*/model.safetensors")
     modified = weights.stat().st_mtime_ns
-    assert show(tmp_path, "--rows", "1", "--seed", "5") == 0
-    assert weights.stat().st_mtime_ns == modified
-    assert "trained for this picture only" in (tmp_path / "gallery.html").read_text(encoding="utf-8")
     capsys.readouterr()
+    assert show(tmp_path / "two", "--rows", "1", "--seed", "5") == 0
+    assert weights.stat().st_mtime_ns == modified
+    assert capsys.readouterr().err == ""
+    assert "trained on shapes" in (tmp_path / "two" / "gallery.html").read_text(encoding="utf-8")
+
+    monkeypatch.setenv("SALIGRAFT_CACHE", str(tmp_path / "two" / "gallery.html" / "no-folder"))
+    assert show(tmp_path / "three", "--rows", "1") == 0
+    assert (tmp_path / "three" / "network" / "model.safetensors").is_file()

@@ -15,6 +15,7 @@ from saligraft.experiments.show import (
     choose,
     draw_gallery,
     network_of_run,
+    pretrained_network,
     read_images,
     untrained_network,
     write_gallery,
@@ -45,6 +46,21 @@ def test_classes_come_from_folders_where_there_are_several(tmp_path: Path) -> No
     data = read_images([tmp_path], 16)
     assert data.classes == ("big dogs", "cats")
     assert sorted(data.labels.tolist()) == [0, 1, 1]
+
+
+def test_classes_are_file_names_and_own_pictures_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cat.png", "dog.png", "gallery.png", "runs/show/gallery.png", "runs/mine/x.png", ".venv/logo.png"):
+        save(tmp_path / name, (16, 16), "green")
+    (tmp_path / "runs" / "show" / "gallery.html").write_text("")
+    (tmp_path / "runs" / "mine" / "run.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    assert read_images([Path()], 16).classes == ("cat", "dog", "gallery")
+    assert read_images([Path("cat.png"), Path("runs/mine/x.png")], 16).classes == ("cat", "x")
+
+
+def test_files_with_one_name_or_numbers_are_named_after_their_folders(tmp_path: Path) -> None:
+    files = [save(tmp_path / name, (16, 16), "green") for name in ("cats/1.png", "dogs/2.png")]
+    assert read_images(files, 16).classes == ("cats", "dogs")
 
 
 @pytest.mark.parametrize(("mode", "colour"), [("L", "grey"), ("RGBA", "red"), ("P", "red"), ("1", "white")])
@@ -98,7 +114,7 @@ def test_the_network_of_a_run_is_the_one_that_was_trained(tmp_path: Path) -> Non
 
 
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"run must be the folder of a finished run, got .* without recipe\.toml"):
+    with pytest.raises(ValueError, match=r"is not a run folder: it holds no recipe\.toml"):
         network_of_run(tmp_path)
 
 
@@ -135,3 +151,38 @@ def test_the_gallery_has_six_pairs_by_default_and_names_the_network(tmp_path: Pa
     write_gallery(replace(scene, rows=1), "mixup", Mixup())
     other = html.read_text(encoding="utf-8")
     assert not [words for words in ("The saliency is that of", "in five steps") if words in other]
+
+
+def test_two_images_are_never_paired_with_themselves(tmp_path: Path) -> None:
+    pool = read_images([save(tmp_path / f"{colour}.png", (16, 16), colour) for colour in ("red", "blue")], 16)
+    rows = draw_gallery(CutMix(), untrained_network("wrn-10-1", pool, seed=0), pool, count=6, seed=0)
+    pairs = [(row.source_class, row.destination_class) for row in rows]
+    assert set(pairs) == {("red", "blue"), ("blue", "red")}
+    assert all(0 < row.mask.mean() < 1 for row in rows)
+
+
+def test_a_network_of_torchvision_has_its_pretrained_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = pytest.importorskip("torchvision.models")
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    weights = models.resnet18().state_dict()
+    (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
+    torch.save(weights, tmp_path / "hub" / "checkpoints" / Path(models.ResNet18_Weights.DEFAULT.url).name)
+    lens = pretrained_network("torchvision:resnet18")
+    assert torch.equal(lens.network.state_dict()["fc.weight"], weights["fc.weight"])
+    assert (lens.size, len(lens.classes), lens.mean) == ((224, 224), 1000, (0.485, 0.456, 0.406))
+    assert lens.saliency(torch.rand(2, 3, 64, 64)).shape == (2, 7, 7)
+
+
+@pytest.mark.parametrize("name", ["torchvision:resnet18", "timm:resnet18"])
+def test_weights_that_cannot_be_downloaded_are_one_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = pytest.importorskip(name.partition(":")[0])
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no route to host\nand more")
+
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fail)
+    if library.__name__ == "timm":
+        monkeypatch.setattr("timm.create_model", fail)
+        monkeypatch.setattr("saligraft.experiments.show.build_network", lambda *_: None)
+    with pytest.raises(ValueError, match=rf"pretrained weights of {name} cannot be loaded \(no route to host\); "):
+        pretrained_network(name)

@@ -29,8 +29,11 @@ def show(
     methods: Annotated[
         str | None, typer.Option(help="Several methods on the same pairs: all, or names separated by commas.")
     ] = None,
-    network: Annotated[str | None, typer.Option(help="Use this network, untrained, for saliency.")] = None,
-    run: Annotated[Path | None, typer.Option(help="Use the trained network of this run folder for saliency.")] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(help="Saliency by timm:NAME or torchvision:NAME, pretrained, or by another network, untrained."),
+    ] = None,
+    run: Annotated[Path | None, typer.Option(help="Saliency by the trained network of this run folder.")] = None,
     grid: Annotated[int | None, typer.Option(help="Cells per side; by default each row draws 4 or 8.")] = None,
     temperature: Annotated[float | None, typer.Option(help="T of Eq. 3: smaller selects fewer cells.")] = None,
     size: Annotated[
@@ -43,14 +46,17 @@ def show(
 ) -> None:
     """Show what a method does to pairs of images, as a picture and as a self-contained page.
 
-    Saliency comes from the network of --run, or from an untrained --network. With neither, a small network is
-    first trained on shapes for about half a minute and kept in OUT/network. The page says which.
+    Saliency comes from the trained network of --run, or from --network: timm's and torchvision's have pretrained
+    weights, downloaded on first use. With neither, a small network is trained on shapes once, for about half a minute,
+    and kept in the cache; it has never seen a photo. The page says which.
 
     Examples:
 
     [bold]saligraft show[/bold]   six pairs of the built-in shapes
 
-    [bold]saligraft show --images cat.jpg dog.png photos/[/bold]   your own files, classes from folders or names
+    [bold]saligraft show --images cat.jpg dog.png photos/[/bold]   your own files, classes from names or folders
+
+    [bold]saligraft show --images photos/ --network timm:resnet18[/bold]   with a network that was trained on photos
 
     [bold]saligraft show --run runs/mine --rows 10[/bold]   with a trained network
 
@@ -150,10 +156,17 @@ def _test_images(data: str, root: Path | None, size: int | None, seed: int) -> "
 
 
 def _lens(network: str | None, run: Path | None, pool: "ImageData", out: Path, seed: int) -> "Lens":
-    from saligraft.experiments.show import network_of_run, quick_network, untrained_network
+    import sys
+
+    from saligraft.experiments.show import network_of_run, pretrained_network, quick_network, untrained_network
 
     if run:
         return network_of_run(run)
+    if network and network.startswith(("timm:", "torchvision:")):
+        return pretrained_network(network)
     if network:
         return untrained_network(network, pool, seed)
+    if pool.name != "shapes":
+        hint = "--run RUN or --network timm:resnet18 uses one that has seen such images"
+        print(f"Saliency comes from a small network trained on shapes; {hint}.", file=sys.stderr)
     return quick_network(out / "network")

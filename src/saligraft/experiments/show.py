@@ -1,9 +1,11 @@
 """Visualise a method: mix pairs from a data set or from image files, and draw the result as PNG and page.
 
-A lens is the network whose feature maps serve as saliency: that of a finished run, an untrained one by name, or by
-default one trained on `shapes` in about half a minute. The page says which.
+A lens is the network whose feature maps serve as saliency: that of a finished run, a pretrained one of timm or
+torchvision, another one by name, untrained, or by default one trained on `shapes` in about half a minute and kept in
+the cache. The page says which.
 """
 
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,23 +17,28 @@ import torch.nn.functional as F
 from PIL import ImageOps
 from torch import Tensor, nn
 
+from saligraft import __version__
+from saligraft.config.recipe_file import dump_recipe
 from saligraft.data import ImageData, Split
+from saligraft.data.cache import cache_folder, content_key
 from saligraft.data.image_files import decoded
 from saligraft.data.keyed_draws import key
 from saligraft.data.threads import one_thread
+from saligraft.io.locks import locked
 from saligraft.networks import build_network
 from saligraft.reports.figures import save_gallery
 from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows, most_balanced
 from saligraft.reports.page import versions, write_page
-from saligraft.reports.run_report import method_title, write_run_page
+from saligraft.reports.run_report import method_title
 from saligraft.saliency import saliency_source
 from saligraft.saliency.capture import logits_of
 from saligraft.training import Recipe, load_recipe, load_run, train
-from saligraft.training.run_folder import MODEL, RECIPE, RESULT
+from saligraft.training.run_folder import MARKER, MODEL, RECIPE, RESULT
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"})
 POOL = 64  # images that pairs are drawn from: enough to choose from, fast for any network
 QUICK_EPOCHS = 14
+OWN_PICTURES = ("gallery", "methods")  # written with a page of the same name
 ROWS = 6
 
 
@@ -202,23 +209,74 @@ def untrained_network(name: str, data: ImageData, seed: int) -> Lens:
     return Lens(network=network.eval(), mean=data.mean, std=data.std, size=None, origin=origin, classes=data.classes)
 
 
-def quick_network(folder: Path, seed: int = 0) -> Lens:
-    """Train a small network on `shapes` in about half a minute, or load the one trained before.
+def pretrained_network(name: str) -> Lens:
+    """Load a network of timm or torchvision with the weights that its library offers, downloaded on first use.
 
     Args:
-        folder: Run folder, which keeps the network for the next time.
+        name: "timm:NAME" or "torchvision:NAME".
+
+    Returns:
+        The network as a lens.
+    """
+    library, _, model = name.partition(":")
+    with torch.device("meta"):
+        build_network(name, 2)  # raises on an unknown name
+    classes: Sequence[str] = ()
+    logging.disable(logging.WARNING)  # timm's hub logs each of its many attempts
+    try:
+        if library == "timm":
+            import timm
+
+            network = timm.create_model(model, pretrained=True)
+            view = timm.data.resolve_model_data_config(network)
+            mean, std, size = view["mean"], view["std"], view["input_size"][1:]
+        else:
+            from torchvision.models import get_model, get_model_weights
+
+            weights = get_model_weights(model).DEFAULT
+            network, classes = get_model(model, weights=weights), weights.meta["categories"]
+            view = weights.transforms()
+            mean, std, size = view.mean, view.std, 2 * view.crop_size
+    except Exception as error:  # of any type: no connection, no weights of this model, no room on the disk
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(
+            f"pretrained weights of {name} cannot be loaded ({reason}); they are downloaded on first use, so without "
+            "a connection use --run RUN"
+        ) from error
+    finally:
+        logging.disable(logging.NOTSET)
+    return Lens(
+        network=network.eval(),
+        mean=tuple(mean),
+        std=tuple(std),
+        size=(size[0], size[1]),
+        origin=f"{name} with its library's pretrained weights",
+        classes=tuple(classes),
+    )
+
+
+def quick_network(fallback: Path, seed: int = 0) -> Lens:
+    """Train a small network on `shapes` in about half a minute, or load the one trained before from the cache.
+
+    Args:
+        fallback: Run folder to use if there is no folder for caches.
         seed: Seed of the run.
 
     Returns:
         The network as a lens.
     """
     recipe = quick_recipe(seed)
-    complete = all((folder / name).is_file() for name in (RECIPE, MODEL, RESULT))
-    if not complete or load_recipe(folder / RECIPE) != recipe:
-        with one_thread():
-            write_run_page(train(recipe, out=folder, overwrite=True))
-    training = f"{QUICK_EPOCHS} epochs on shapes, seed {seed} (kept in {folder})"
-    return replace(network_of_run(folder), origin=f"{recipe.network.name}, trained for this picture only: {training}")
+    try:
+        folder = cache_folder() / f"show-network-{content_key([dump_recipe(recipe), __version__])}"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # pathlib raises RuntimeError for a user without a home
+        folder = fallback
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder.with_name(f"{folder.name}.lock")), one_thread():
+        if not all((folder / name).is_file() for name in (RECIPE, MODEL, RESULT)):
+            train(recipe, out=folder, overwrite=True)
+    origin = f"{recipe.network.name}, trained on shapes for {QUICK_EPOCHS} epochs, for pictures only ({folder})"
+    return replace(network_of_run(folder), origin=origin)
 
 
 def quick_recipe(seed: int) -> Recipe:
@@ -240,22 +298,28 @@ def quick_recipe(seed: int) -> Recipe:
 
 
 def read_images(paths: Sequence[Path], size: int) -> ImageData:
-    """Read image files, cropped to squares of one size; classes are folder names, or file names in a single folder.
+    """Read image files, cropped to squares of one size.
 
     Args:
         paths: Image files, and folders of them.
         size: Height and width in pixels.
 
     Returns:
-        The images as a data set.
+        The images as a data set. Classes are the names of the files; those of their folders for files in folders below
+        one of `paths`, and where several files have one name or mere numbers.
     """
-    files = [file for path in paths for file in _files(path)]
-    if len(files) < 2:
-        raise ValueError(f"images must name at least 2 files, got {len(files)}")
-    folders = {file.parent.name for file in files}
-    names = [_class_name(file.parent.name if len(folders) > 1 else file.stem) for file in files]
+    found = [(file, path) for path in paths for file in _files(path)]
+    if len(found) < 2:
+        raise ValueError(f"images must name at least 2 files, got {len(found)}")
+    stems = [file.stem for file, path in found if file.parent in (path, path.parent)]
+    by_folder = len(set(stems)) < len(stems) or any(stem.isdecimal() for stem in stems)
+    by_folder = by_folder and len({file.resolve().parent for file, _ in found}) > 1
+    names = [
+        _class_name(file.stem if file.parent in (path, path.parent) and not by_folder else file.resolve().parent.name)
+        for file, path in found
+    ]
     classes = tuple(sorted(set(names)))
-    images = torch.stack([_read_square(file, size) for file in files])
+    images = torch.stack([_read_square(file, size) for file, _ in found])
     pixels = images.double().div(255).transpose(0, 1).flatten(1)
     return ImageData(
         name="your images",
@@ -273,8 +337,17 @@ def _class_name(name: str) -> str:
 
 
 def _files(path: Path) -> list[Path]:
+    """The file itself, or the images below a folder: neither hidden ones nor pictures that saligraft wrote."""
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file())
+        files = sorted(
+            file
+            for file in path.rglob("*")
+            if file.suffix.lower() in IMAGE_SUFFIXES
+            and not any(part.startswith(".") for part in file.relative_to(path).parts)
+            and not (file.stem in OWN_PICTURES and file.with_suffix(".html").exists())
+            and not (file.parent / MARKER).exists()
+            and file.is_file()
+        )
         if not files:
             raise ValueError(f"folder must hold image files, got {path} without any")
         return files

@@ -6,6 +6,7 @@ objects is really visible, where their masks are known. Methods without saliency
 Shapes: B batch, C channels, H W pixels, h w cells.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -27,6 +28,8 @@ from saligraft.reports.visibility import visible_shares
 from saligraft.saliency.rescale import resize_saliency
 
 Mixer = Callable[..., MixedBatch]
+
+ATTEMPTS = 16  # draws until one mixes two different images, which in a batch of two most do not
 
 STRIP_TILE = 64  # longest side of an image in a class's strip: twelve fill the column of a high-density screen
 VISIBLE = "object really visible"
@@ -236,7 +239,8 @@ def draw_rows(
 ) -> list[GalleryRow]:
     """Mix the batch once per row, so that each row has its own grid and p_B, and keep one pair of each.
 
-    Pairs of two classes that both stay visible are preferred, then pairs with a source that is not shown yet.
+    No image is paired with itself, unless the method pairs no others. Pairs of two classes that both stay visible are
+    preferred, then pairs with a source that is not shown yet.
 
     Args:
         method: A batch mixer.
@@ -255,12 +259,21 @@ def draw_rows(
         raise ValueError(f"images and count must be at least 1, got {len(images)} images and count {count}")
     rows: list[GalleryRow] = []
     shown: set[int] = set()
+    sources: Counter[int] = Counter()
     for draw in range(count):
-        generator = torch.Generator().manual_seed(key(seed, draw))
-        mixed = method(images, labels, saliency, generator=generator)
+        for attempt in range(ATTEMPTS):
+            generator = torch.Generator().manual_seed(key(seed, draw + count * attempt))
+            mixed = method(images, labels, saliency, generator=generator)
+            pairs = [i for i, partner in enumerate(mixed.partner.tolist()) if i != partner]
+            if any(0 < mixed.mask[i].float().mean() < 1 for i in pairs):
+                break
         candidates = rows_of_batch(method, images, classes, mixed, saliency, objects)
-        best = max(range(len(candidates)), key=lambda i: (_interest(candidates[i]), i not in shown, -i))
+        best = max(
+            pairs or range(len(candidates)),
+            key=lambda i: (_interest(candidates[i]), i not in shown, -sources[i], -i),
+        )
         shown.update({best, int(mixed.partner[best])})
+        sources[best] += 1
         rows.append(candidates[best])
     return rows
 
