@@ -204,8 +204,8 @@ MUTANTS = [
     Mutant(
         "pooled-by-rows-alone",
         "saliency/rescale.py",
-        "(min(height, grid), min(width, grid))",
-        "(min(height, grid), width)",
+        "(min(height, wanted[0]), min(width, wanted[1]))",
+        "(min(height, wanted[0]), width)",
         "tests/saliency/test_rescale.py",
     ),
     Mutant(

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from saligraft import checks
-from saligraft.grafting import frame_size, graft_onto_partners, spread
+from saligraft.grafting import graft_onto_partners, spread
 
 
 class MixedBatch(NamedTuple):
     """Mixed images with their two sets of labels. B batch, C channels, H W pixels, h w cells of the mask.
 
     Args:
-        images: (B, C, H, W) as the network sees them.
+        images: (B, C, H, W) as the network sees them; of some methods also (B, C, T, H, W) or (B, C, L).
         source_labels: (B,) or (B, K), of the image that shows where the mask is True.
         destination_labels: (B,) or (B, K), of the image underneath.
         source_weight: (B,) float32 in [0, 1], the weight of `source_labels`; the destination has the rest.
@@ -67,7 +67,7 @@ class MixedBatch(NamedTuple):
             num_classes: K; required for labels that are class indices.
 
         Returns:
-            Rows (B, K), float32 or wider.
+            Rows (B, K), float32 or wider; (B, 1) for labels that are numbers (B,), as in regression.
         """
         weight = self.source_weight[:, None]
         source = label_rows(self.source_labels, num_classes)
@@ -114,7 +114,7 @@ class MixedBatch(NamedTuple):
                 f"values must be floating point where images are blended, got {values.dtype}: to blend classes, carry "
                 "their one-hot rows (B, K, H, W) as floats"
             )
-        shown = spread(self.mask, *frame_size(self.images))
+        shown = spread(self.mask, *checks.frame_size(self.images))
         size = (1 if is_signal else values.shape[-2], values.shape[-1])
         for axis, (pixels, wanted) in enumerate(zip(shown.shape[1:], size, strict=True), start=1):
             if pixels not in (1, wanted):
@@ -140,13 +140,15 @@ class AlteredBatch(MixedBatch):
 
 
 def label_rows(labels: Tensor, num_classes: int | None = None) -> Tensor:
-    """Labels as float rows (B, K): indices become one-hot, rows are only converted to float.
+    """Labels as float rows (B, K): indices become one-hot, numbers (B,) a column; both and rows converted to float.
 
     Args:
         labels: (B,) or (B, K).
         num_classes: K; required for class indices.
     """
     checks.labels(labels, len(labels))
+    if labels.ndim == 1 and labels.is_floating_point():
+        labels = labels[:, None]
     if labels.ndim == 2:
         if num_classes is not None and labels.shape[1] != num_classes:
             raise ValueError(f"labels must have num_classes={num_classes} columns, got {labels.shape[1]}")

@@ -18,6 +18,9 @@ from torch import Tensor
 LARGEST = 1e30
 LARGEST_INT = 2**63 - 1
 
+SHAPES = {4: "(B, C, H, W)", 3: "(B, C, L)", 5: "(B, C, T, H, W)"}  # images, signals, videos, by number of dimensions
+ANY_SHAPE = tuple(SHAPES)
+
 _validate_everywhere = False
 
 P = ParamSpec("P")
@@ -166,8 +169,8 @@ def grids(value: Sequence[int]) -> tuple[int, ...]:
 
 def grids_fit(value: Sequence[int], image: Tensor) -> None:
     """Checks all grids, not only the one drawn, so that a run fails at its first step or not at all."""
-    height, width = image.shape[2:]
-    if max(value) > min(height, width):
+    height, width = frame_size(image)
+    if max(value) > (width if image.ndim == 3 else min(height, width)):
         raise ValueError(f"grids must not exceed the image ({height}, {width}), got {max(value)}")
 
 
@@ -230,24 +233,34 @@ def generator(value: torch.Generator | None) -> None:
         raise ValueError(f"generator must be on the CPU, where values are drawn, got {value.device}")
 
 
-def images(value: Tensor, name: str = "images") -> None:
-    """(B, C, H, W), floating point, at least one image with at least one pixel."""
-    if not isinstance(value, Tensor) or value.ndim != 4:
-        rank(name, value, "(B, C, H, W)")
+def frame_size(images: Tensor) -> tuple[int, int]:
+    """H and W of what a mask covers: of images, of every frame of a video; a signal (B, C, L) is 1 high and L wide."""
+    return (images.shape[-2] if images.ndim > 3 else 1), images.shape[-1]
+
+
+def images(value: Tensor, name: str = "images", dims: Collection[int] = (4,)) -> None:
+    """(B, C, H, W), or another of `SHAPES`; floating point, at least one image with at least one pixel."""
+    if not isinstance(value, Tensor) or value.ndim not in dims:
+        tensor(name, value)
+        raise ValueError(f"{name} must have shape {' or '.join(SHAPES[each] for each in dims)}, got {shape_of(value)}")
     if not value.is_floating_point():
         raise TypeError(f"{name} must be floating point, got {value.dtype}: convert and normalise them first")
     if 0 in value.shape:
         raise ValueError(f"{name} must not be empty, got shape {shape_of(value)}")
 
 
-def labels(value: Tensor, batch: int, like: Tensor | None = None, like_name: str = "images") -> None:
-    """Class indices (B,), probability rows or multi-hot rows (B, K); on the device of `like`."""
+def labels(
+    value: Tensor, batch: int, like: Tensor | None = None, like_name: str = "images", *, classes: bool = False
+) -> None:
+    """Class indices (B,), rows (B, K), and, unless they must be `classes`, numbers (B,); on the device of `like`."""
     if not isinstance(value, Tensor):
         tensor("labels", value)
     if value.ndim not in (1, 2):
         raise ValueError(f"labels must have shape (B,) or (B, K), got {shape_of(value)}")
-    if value.ndim == 1 and (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool):
-        raise TypeError(f"labels of shape (B,) must be integer class indices, got {value.dtype}")
+    is_number = value.is_floating_point()
+    if value.ndim == 1 and ((classes and is_number) or value.is_complex() or value.dtype == torch.bool):
+        hint = ": regression needs a criterion of dense targets such as torch.nn.MSELoss()" if is_number else ""
+        raise TypeError(f"labels of shape (B,) must be integer class indices, got {value.dtype}{hint}")
     if value.shape[0] != batch:
         raise ValueError(f"labels must have one entry per image: expected {batch}, got {value.shape[0]}")
     if like is not None and value.device != like.device:
@@ -255,15 +268,20 @@ def labels(value: Tensor, batch: int, like: Tensor | None = None, like_name: str
 
 
 def label_values(value: Tensor, num_classes: int | None = None) -> None:
-    """Indices in [0, num_classes), row entries finite and >= 0."""
+    """Class indices in [0, num_classes); other labels finite, and >= 0 where the number of classes is given."""
     if not may_look(value):
         return
-    if value.ndim == 1:
+    if value.ndim == 1 and not value.is_floating_point():
         low, high = int(value.min()), int(value.max())
         if low < 0 or (num_classes is not None and high >= num_classes):
             expected = ">= 0" if num_classes is None else f"in [0, {num_classes})"
             raise ValueError(f"labels must be class indices {expected}, got {low if low < 0 else high}")
-    elif value.is_floating_point() and not bool((value.isfinite() & (value >= 0)).all()):
+    elif not value.is_floating_point():
+        return
+    elif num_classes is None:
+        if not bool(value.isfinite().all()):
+            raise ValueError("labels must be finite, got NaN or infinity")
+    elif not bool((value.isfinite() & (value >= 0)).all()):
         raise ValueError("labels given as rows must be finite and >= 0, got negative or non-finite entries")
 
 
@@ -296,7 +314,7 @@ def saliency_values(value: Tensor, name: str = "saliency") -> None:
 
 def not_finer(name: str, value: Tensor, images: Tensor) -> None:
     """Maps with at most as many rows and columns as the images have pixels."""
-    height, width = images.shape[2:]
+    height, width = frame_size(images)
     if value.shape[1] > height or value.shape[2] > width:
         raise ValueError(f"{name} must not be finer than the image ({height}, {width}), got {shape_of(value)}")
 

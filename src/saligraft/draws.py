@@ -110,26 +110,29 @@ def grid(grids: Sequence[int], *, generator: torch.Generator | None = None) -> i
     return grids[int(torch.randint(len(grids), (), generator=generator))]
 
 
-def cells(batch: int, grid: int, probability: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+def cells(
+    batch: int, grid: int, probability: Tensor, *, rows: int | None = None, generator: torch.Generator | None = None
+) -> Tensor:
     """Draw P ~ Bern(p_B), each region independently (§4.1).
 
     Args:
         batch: B.
         grid: g, cells per side.
         probability: p_B as (B,) or (1,).
+        rows: Rows of cells, if not g: 1 for signals.
         generator: CPU generator for all random draws; None uses torch's global generator.
 
     Returns:
-        bool (B, g, g).
+        bool (B, g, g), or (B, rows, g).
     """
-    return torch.rand(batch, grid, grid, generator=generator) < probability[:, None, None]
+    return torch.rand(batch, rows or grid, grid, generator=generator) < probability[:, None, None]
 
 
 def boxes(ratio: Tensor, height: int, width: int, *, generator: torch.Generator | None = None) -> Tensor:
     """Draw boxes with a uniform centre, clipped at the border, as in CutMix (Yun et al. 2019).
 
     As in the authors' code, a box reaches half a side, rounded down, to each side of its centre, so an odd side loses
-    one pixel.
+    one pixel. An axis of one pixel, as signals have, is not cut: the other axis alone makes the area.
 
     Args:
         ratio: (B,), the box's share of the image's area before clipping.
@@ -140,11 +143,14 @@ def boxes(ratio: Tensor, height: int, width: int, *, generator: torch.Generator 
     Returns:
         (B, 4) as top, left, bottom, right (end exclusive).
     """
-    side = ratio.sqrt()
+    side = ratio if 1 in (height, width) else ratio.sqrt()
     half = torch.stack((side * height, side * width), dim=1).long() // 2
     limit = torch.tensor([height, width])
     centre = (torch.rand(len(ratio), 2, generator=generator) * limit).long()
-    return torch.cat(((centre - half).clamp(min=0), torch.minimum(centre + half, limit)), dim=1)
+    end = torch.minimum(centre + half, limit)
+    if height == 1 < width or width == 1 < height:
+        end = torch.where(limit == 1, 1, end)
+    return torch.cat(((centre - half).clamp(min=0), end), dim=1)
 
 
 def to_device(draw: Tensor, device: torch.device) -> Tensor:

@@ -16,12 +16,13 @@ def graft(source: Tensor, destination: Tensor, mask: Tensor) -> Tensor:
     Where the mask is 0 or 1 the pixels of one image are copied bit for bit.
 
     Args:
-        source: (B, C, H, W), the images x_i that give.
-        destination: (B, C, H, W), the images x_j that receive.
-        mask: (B, h, w), bool or in [0, 1], no finer than the image; or (1, h, w) for all.
+        source: (B, C, H, W), the images x_i that give; or videos (B, C, T, H, W), or signals (B, C, L).
+        destination: In the source's shape, the images x_j that receive.
+        mask: (B, h, w), bool or in [0, 1], no finer than the image; or (1, h, w) for all. It covers every frame of a
+            video; a signal is 1 high, so its mask is (B, 1, l).
 
     Returns:
-        The mixed images (B, C, H, W).
+        The mixed images, in the source's shape.
 
     Example:
         >>> import torch, saligraft as sg
@@ -29,8 +30,8 @@ def graft(source: Tensor, destination: Tensor, mask: Tensor) -> Tensor:
         >>> sg.graft(torch.ones(1, 1, 1, 4), torch.zeros(1, 1, 1, 4), mask)
         tensor([[[[1., 1., 0., 0.]]]])
     """
-    checks.images(source, "source")
-    checks.images(destination, "destination")
+    checks.images(source, "source", checks.ANY_SHAPE)
+    checks.images(destination, "destination", checks.ANY_SHAPE)
     if source.shape != destination.shape:
         shapes = f"{checks.shape_of(source)} and {checks.shape_of(destination)}"
         raise ValueError(f"source and destination must have the same shape, got {shapes}")
@@ -50,7 +51,7 @@ def graft(source: Tensor, destination: Tensor, mask: Tensor) -> Tensor:
 
 def overlay(source: Tensor, destination: Tensor, mask: Tensor) -> Tensor:
     """`graft` without validation."""
-    shown = spread(mask, source.shape[2], source.shape[3])[:, None]
+    shown = _broadcast(spread(mask, *checks.frame_size(source)), source)
     return torch.where(shown, source, destination) if mask.dtype == torch.bool else blend(source, destination, shown)
 
 
@@ -62,9 +63,7 @@ def graft_onto_partners(images: Tensor, partner: Tensor, shown: Tensor) -> Tenso
         partner: (B,).
         shown: (B, H, W) or (B, 1, 1), bool or in [0, 1]: where the source shows.
     """
-    partners = images[partner]
-    for _ in range(images.ndim - shown.ndim):
-        shown = shown[:, None]
+    partners, shown = images[partner], _broadcast(shown, images)
     is_bool = shown.dtype == torch.bool
     # Gradients of the images, and a compiler that fuses both, need the result apart; half precision is blended wider.
     apart = partners.requires_grad or torch.compiler.is_compiling()
@@ -75,15 +74,17 @@ def graft_onto_partners(images: Tensor, partner: Tensor, shown: Tensor) -> Tenso
     return torch.lerp(partners, images, shown, out=partners)
 
 
+def _broadcast(shown: Tensor, images: Tensor) -> Tensor:
+    """The mask (B, H, W) with axes of size 1 for the channels, and frames, of the images."""
+    for _ in range(images.ndim - shown.ndim):
+        shown = shown[:, None]
+    return shown
+
+
 def blend(source: Tensor, destination: Tensor, weight: Tensor) -> Tensor:
     """weight · source + (1 − weight) · destination in the source's dtype, rounded once: the weight is the label's."""
     wide = checks.at_least_float32(source)
     return torch.lerp(checks.at_least_float32(destination), wide, weight.to(wide.dtype)).to(source.dtype)
-
-
-def frame_size(images: Tensor) -> tuple[int, int]:
-    """H and W of what a mask covers: of images, of every frame of a video, and 1 and L of signals (B, C, L)."""
-    return (images.shape[-2] if images.ndim > 3 else 1), images.shape[-1]
 
 
 def spread(mask: Tensor, height: int, width: int) -> Tensor:

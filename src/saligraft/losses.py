@@ -28,7 +28,7 @@ def batch_loss(criterion: Criterion, logits: Tensor, mixed: MixedBatch) -> Tenso
 
     Args:
         criterion: Function of logits and either of the two.
-        logits: (B, K), of the mixed images.
+        logits: (B, K), of the mixed images; or (B,), for labels that are numbers (B,).
         mixed: Both label sets and their weight.
 
     Example:
@@ -37,7 +37,9 @@ def batch_loss(criterion: Criterion, logits: Tensor, mixed: MixedBatch) -> Tenso
         >>> batch_loss(torch.nn.CrossEntropyLoss(), torch.zeros(2, 4), mixed)
         tensor(1.3863)
     """
-    return criterion(logits, mixed if _takes_mixed_batch(criterion) else mixed.targets(logits.shape[1]))
+    if _takes_mixed_batch(criterion):
+        return criterion(logits, mixed)
+    return criterion(logits, mixed.targets(logits.shape[1]) if logits.ndim > 1 else mixed.targets(1)[:, 0])
 
 
 def _takes_mixed_batch(criterion: Any) -> bool:
@@ -200,7 +202,7 @@ def _check(logits: Tensor, mixed: MixedBatch, reduction: str) -> None:
         checks.one_of("reduction", reduction, REDUCTIONS)
     source, destination = mixed.source_labels, mixed.destination_labels
     for labels in (source,) if destination is source else (source, destination):
-        checks.labels(labels, len(logits), logits, "logits")
+        checks.labels(labels, len(logits), logits, "logits", classes=True)
         if labels.ndim == 2 and labels.shape[1] != logits.shape[1]:
             raise ValueError(f"labels must have {logits.shape[1]} columns as the logits do, got {labels.shape[1]}")
         checks.label_values(labels, logits.shape[1])

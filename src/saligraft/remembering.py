@@ -58,6 +58,7 @@ class RememberedMaps:
             index: (B,), the place of each sample in the data set.
             geometry: How images were cropped and flipped, as in `Views.of`.
         """
+        checks.images(images)
         views = Views.of(images, index, geometry)
         return Recalled(self.memory.look_up(views), views)
 

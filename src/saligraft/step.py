@@ -97,14 +97,14 @@ class TrainingStep(ABC):
         """Forward passes and loss of one batch.
 
         Args:
-            images: (B, C, H, W).
+            images: (B, C, H, W); (B, C, T, H, W) or (B, C, L) for methods that take them.
             labels: (B,) or (B, K).
             index: (B,), the place of each sample in the data set; only a step that remembers maps needs it.
             geometry: How images were cropped and flipped, as the laboratory's loaders yield it: top, left, flipped
                 (B, 3) of crops as large as the stored image, or top, left, height, width, height and width of the
                 stored image, flipped (B, 7). None where the images are the stored ones.
         """
-        check_batch(images, labels)
+        check_batch(images, labels, checks.ANY_SHAPE)
         checks.label_values(labels)
         recalled = self._recall(images, index, geometry)
         with exclusive_use(self.model):

@@ -49,7 +49,7 @@ def test_half_precision_is_widened() -> None:
     assert resize_saliency(torch.rand(2, 8, 8).bfloat16(), 4).dtype == torch.float32
 
 
-@pytest.mark.parametrize("grid", [4.5, (4, 4), None])
+@pytest.mark.parametrize("grid", [4.5, (4, 4.5), None])
 def test_refuses_grid_that_is_no_int(grid: object) -> None:
     with pytest.raises(TypeError, match="grid must be an int"):
         resize_saliency(torch.rand(2, 8, 8), grid)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
 
@@ -31,6 +31,8 @@ class Applied:
     """Whether it cannot mix without a map; a method that has a source and does not need it makes its own."""
     with_originals: ClassVar[bool] = False
     """Whether the originals are trained on too, or the mixed images alone."""
+    dims: ClassVar[tuple[int, ...]] = (4,)
+    """How many dimensions its images may have: keys of `checks.SHAPES`."""
     data_decides: ClassVar[bool] = False
     """Whether the data alone sets the `data_options`; else they are defaults that a recipe may change."""
 
@@ -65,6 +67,8 @@ class Applied:
         for trait in ("needs_saliency", "with_originals"):
             value = any(getattr(method, trait) for method in self.singles())
             object.__setattr__(self, trait, value)
+        dims = tuple(each for each in checks.ANY_SHAPE if all(each in method.dims for method in self.singles()))
+        object.__setattr__(self, "dims", dims)
 
     def _count(self, images: Tensor) -> int:
         """How many draws a batch needs."""
@@ -76,7 +80,7 @@ class Applied:
         return coins.expand(len(images))
 
     def _check_draw(self, images: Tensor, generator: torch.Generator | None) -> None:
-        checks.images(images)
+        checks.images(images, dims=self.dims)
         checks.generator(generator)
 
 
@@ -165,7 +169,7 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
             saliency: (B, h, w), finite and >= 0; required where `needs_saliency`.
             generator: CPU generator for all random draws; None uses torch's global generator.
         """
-        check_batch(images, labels)
+        check_batch(images, labels, self.dims)
         checks.label_values(labels)
         if saliency is not None:
             checks.saliency(saliency, batch=len(images), like=images)
@@ -240,26 +244,28 @@ class MixingTransform:
         return mixed.images.to(images.dtype), mixed.targets(self.num_classes)
 
 
-def check_batch(images: Tensor, labels: Tensor) -> None:
+def check_batch(images: Tensor, labels: Tensor, dims: Collection[int] = (4,)) -> None:
     """Validate the shapes, types and devices of a batch.
 
     Args:
-        images: (B, C, H, W).
+        images: (B, C, H, W), or another of `checks.SHAPES`.
         labels: (B,) or (B, K).
+        dims: How many dimensions images may have.
     """
-    checks.images(images)
+    checks.images(images, dims=dims)
     checks.labels(labels, len(images), images)
 
 
-def check_pairs(images: Tensor, labels: Tensor, partner: Tensor) -> None:
+def check_pairs(images: Tensor, labels: Tensor, partner: Tensor, dims: Collection[int] = (4,)) -> None:
     """Validate a batch and its partners, the arguments that all mixing functions have.
 
     Args:
-        images: (B, C, H, W).
+        images: (B, C, H, W), or another of `checks.SHAPES`.
         labels: (B,) or (B, K).
         partner: (B,) indices into the batch.
+        dims: How many dimensions images may have.
     """
-    check_batch(images, labels)
+    check_batch(images, labels, dims)
     checks.per_sample("partner", partner, images)
     if partner.dtype != torch.int64:
         raise TypeError(f"partner must hold indices as torch.int64, got {partner.dtype}")

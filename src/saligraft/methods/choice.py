@@ -145,7 +145,7 @@ def join_parts(images: Tensor, labels: Tensor, indices: Sequence[Tensor], parts:
         parts: The mixed parts.
     """
     order = torch.cat(list(indices)).argsort()
-    height, width = images.shape[2:]
+    height, width = checks.frame_size(images)
     if len({(part.mask.shape[1:], part.mask.dtype) for part in parts}) == 1:
         masks = [part.mask for part in parts]
     else:

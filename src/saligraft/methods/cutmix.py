@@ -4,7 +4,7 @@ Yun et al., ICCV 2019; §3 of the Saliency Grafting paper: the box's area is pro
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,10 +22,10 @@ def cutmix(images: Tensor, labels: Tensor, *, partner: Tensor, box: Tensor) -> M
     The weight is the pixel area that shows, which clipping at the border made smaller than the drawn λ.
 
     Args:
-        images: (B, C, H, W).
+        images: (B, C, H, W), (B, C, T, H, W) or (B, C, L).
         labels: (B,) or (B, K).
         partner: (B,), the destination of each source.
-        box: (B, 4) as top, left, bottom, right (end exclusive).
+        box: (B, 4) as top, left, bottom, right (end exclusive); top 0 and bottom 1 for signals.
 
     Returns:
         The mixed images, both labels, the weight of the source's, mask and partners.
@@ -37,9 +37,9 @@ def cutmix(images: Tensor, labels: Tensor, *, partner: Tensor, box: Tensor) -> M
         >>> sg.cutmix(images, labels, partner=labels.flip(0), box=box).source_weight
         tensor([0.2500, 0.5000])
     """
-    check_pairs(images, labels, partner)
+    check_pairs(images, labels, partner, checks.ANY_SHAPE)
     checks.per_sample("box", box, images, "(B, 4)")
-    height, width = images.shape[2:]
+    height, width = checks.frame_size(images)
     mask = rectangle_mask(box, height, width)
     mixed = graft_onto_partners(images, partner, mask)
     return MixedBatch(mixed, labels, labels[partner], pixel_area(mask, height, width, shown=mask), mask, partner)
@@ -61,6 +61,8 @@ class CutMixDraws(NamedTuple):
 class CutMix(BatchMixer[CutMixDraws]):
     """Draw partners, λ ~ Beta(alpha, alpha) and a box of area λ with a uniform centre, then paste.
 
+    Of videos (B, C, T, H, W) the same box is pasted in every frame; of signals (B, C, L) a segment.
+
     Args:
         alpha: Parameter of the Beta distribution.
         probability: Probability that a sample is mixed; the others are left unchanged.
@@ -72,6 +74,8 @@ class CutMix(BatchMixer[CutMixDraws]):
         torch.Size([4, 8, 8])
     """
 
+    dims: ClassVar[tuple[int, ...]] = checks.ANY_SHAPE
+
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
@@ -80,7 +84,7 @@ class CutMix(BatchMixer[CutMixDraws]):
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> CutMixDraws:
         partner = self.draw_partners(images, generator)
-        height, width = images.shape[2:]
+        height, width = checks.frame_size(images)
         ratio = self.draw_ratio(images, self.alpha, generator)[: self._count(images)]
         box = draws.boxes(ratio, height, width, generator=generator).expand(len(images), 4)
         return CutMixDraws(partner, draws.to_device(box, images.device))

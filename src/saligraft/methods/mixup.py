@@ -4,7 +4,7 @@ Zhang et al., ICLR 2018; Table 1 of the Saliency Grafting paper: λ x_i + (1−�
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ def mixup(images: Tensor, labels: Tensor, *, partner: Tensor, source_weight: Ten
     """Blend each image with its partner. Pure.
 
     Args:
-        images: (B, C, H, W).
+        images: (B, C, H, W), (B, C, T, H, W) or (B, C, L).
         labels: (B,) or (B, K).
         partner: (B,), the destination of each source.
         source_weight: λ, (B,) in [0, 1].
@@ -34,7 +34,7 @@ def mixup(images: Tensor, labels: Tensor, *, partner: Tensor, source_weight: Ten
         >>> mixed.images.flatten()
         tensor([0.7500, 0.2500])
     """
-    check_pairs(images, labels, partner)
+    check_pairs(images, labels, partner, checks.ANY_SHAPE)
     checks.proportions("source_weight", source_weight, images)
     mask = source_weight[:, None, None]
     mixed = graft_onto_partners(images, partner, mask)
@@ -57,6 +57,8 @@ class MixupDraws(NamedTuple):
 class Mixup(BatchMixer[MixupDraws]):
     """Draw partners and λ ~ Beta(alpha, alpha), then blend. The mask has shape (B, 1, 1).
 
+    Videos (B, C, T, H, W) and signals (B, C, L) are blended likewise.
+
     Args:
         alpha: Parameter of the Beta distribution.
         probability: Probability that a sample is mixed; the others are left unchanged.
@@ -67,6 +69,8 @@ class Mixup(BatchMixer[MixupDraws]):
         >>> sg.Mixup(alpha=0.2)(torch.rand(4, 3, 8, 8), torch.arange(4)).mask.shape
         torch.Size([4, 1, 1])
     """
+
+    dims: ClassVar[tuple[int, ...]] = checks.ANY_SHAPE
 
     alpha: float = 1.0
 

@@ -47,9 +47,9 @@ def graft_salient_regions(
     A sample whose own or whose partner's map is not finite, or negative, is left ungrafted: M = 0, weight 0.
 
     Args:
-        images: (B, C, H, W).
+        images: (B, C, H, W), (B, C, T, H, W) or (B, C, L).
         labels: (B,) or (B, K).
-        saliency: S, (B, h, w), no finer than the images.
+        saliency: S, (B, h, w), no finer than the images; (B, 1, l) for signals.
         partner: (B,), the destination of each source.
         chosen: P, bool (B, h, w), the randomly chosen regions.
         temperature: T of Eq. 3; smaller selects fewer regions.
@@ -70,7 +70,7 @@ def graft_salient_regions(
         >>> bool((mixed.mask & ~chosen).any())
         False
     """
-    check_pairs(images, labels, partner)
+    check_pairs(images, labels, partner, checks.ANY_SHAPE)
     checks.saliency(saliency, batch=len(images), like=images)
     checks.not_finer("saliency", saliency, images)
     checks.cells("chosen", chosen, saliency)
@@ -81,7 +81,7 @@ def graft_salient_regions(
     maps = scale_maps(saliency)  # once, for mask and label
     salient = select_salient(maps, temperature, threshold, normalize) if select is None else select(saliency)  # S''
     mask = chosen & salient & (maps.usable & maps.usable[partner])  # M = P ⊙ S''  (Eq. 3-4)
-    height, width = images.shape[2:]
+    height, width = checks.frame_size(images)
     shown = spread(mask, height, width)
     weight = pixel_area(mask, height, width, shown)
     if label_mixing == "saliency":
@@ -97,7 +97,7 @@ class GraftDraws(NamedTuple):
     Args:
         partner: (B,).
         grid: Cells a side that the map is resized to.
-        chosen: P, bool (B, grid, grid); all True for top-k, which samples nothing.
+        chosen: P, bool (B, grid, grid), or (B, 1, grid) for signals; all True for top-k, which samples nothing.
     """
 
     partner: Tensor
@@ -108,6 +108,9 @@ class GraftDraws(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class SaliencyGrafting(BatchMixer[GraftDraws]):
     """Draw partners, a grid and regions, then graft: the paper's method (Section 4).
+
+    Of videos (B, C, T, H, W), with maps (B, h, w), a region is grafted in every frame; signals (B, C, L), with maps
+    (B, 1, l), are cut into `grids` segments.
 
     Args:
         temperature: T of Eq. 3; smaller selects fewer regions.
@@ -133,6 +136,7 @@ class SaliencyGrafting(BatchMixer[GraftDraws]):
     needs_saliency: ClassVar[bool] = True
     saliency_source: ClassVar[str | None] = "feature-map"
     with_originals: ClassVar[bool] = True
+    dims: ClassVar[tuple[int, ...]] = checks.ANY_SHAPE
 
     temperature: float = 0.2
     alpha: float = 2.0
@@ -162,16 +166,20 @@ class SaliencyGrafting(BatchMixer[GraftDraws]):
         checks.grids_fit(self.grids, images)
         grid = draws.grid(self.grids, generator=generator)
         sampling = self.draw_ratio(images, self.alpha, generator)  # p_B ~ Beta(alpha, alpha)
-        chosen = draws.cells(len(images), grid, sampling, generator=generator)  # P ~ Bern(p_B)
+        rows = 1 if images.ndim == 3 else None
+        chosen = draws.cells(len(images), grid, sampling, rows=rows, generator=generator)  # P ~ Bern(p_B)
         if self.selection == "top-k":
             chosen = torch.ones_like(chosen)
         return GraftDraws(partner, grid, draws.to_device(chosen, images.device))
 
     def apply(self, images: Tensor, labels: Tensor, saliency: Tensor | None, drawn: GraftDraws) -> MixedBatch:
+        saliency = self._check_saliency(saliency)
+        if images.ndim == 3 and saliency.shape[1] != 1:
+            raise ValueError(f"saliency of signals must have shape (B, 1, l), got {checks.shape_of(saliency)}")
         return graft_salient_regions(
             images,
             labels,
-            resize_saliency(self._check_saliency(saliency), drawn.grid),
+            resize_saliency(saliency, (1, drawn.grid) if images.ndim == 3 else drawn.grid),
             partner=drawn.partner,
             chosen=drawn.chosen,
             temperature=self.temperature,

@@ -10,37 +10,39 @@ from saligraft import checks
 
 
 @checks.without_autocast
-def resize_saliency(saliency: Tensor, grid: int) -> Tensor:
-    """Resize maps to a square grid: average pooling where an axis shrinks, bilinear interpolation where it grows.
+def resize_saliency(saliency: Tensor, grid: int | tuple[int, int]) -> Tensor:
+    """Resize maps to a grid: average pooling where an axis shrinks, bilinear interpolation where it grows.
 
     Pooling as by `adaptive_avg_pool2d`, interpolation as by `interpolate(mode="bilinear")`.
 
     Args:
         saliency: (B, h, w).
-        grid: g, cells per side.
+        grid: g, cells per side; or rows and columns.
 
     Returns:
-        (B, g, g), in float32 (float64 for float64 maps).
+        (B, g, g), or (B, rows, columns), in float32 (float64 for float64 maps).
 
     Example:
         >>> resize_saliency(torch.tensor([[[1.0, 3.0], [5.0, 7.0]]]), 1)
         tensor([[[4.]]])
     """
     checks.saliency(saliency)
-    checks.whole_number("grid", grid, least=1)
+    wanted = grid if isinstance(grid, tuple) else (grid, grid)
+    for cells in grid if isinstance(grid, tuple) else (grid,):
+        checks.whole_number("grid", cells, least=1)
     saliency = checks.at_least_float32(saliency)
     height, width = saliency.shape[1:]
     # Matrix products in a compiled graph, since pooling would compile one graph per grid, and on MPS, where adaptive
     # pooling takes only grids that divide the map.
     if torch.compiler.is_compiling() or saliency.device.type == "mps":
-        rows = _resampling(height, grid, saliency)
-        columns = _resampling(width, grid, saliency)
+        rows = _resampling(height, wanted[0], saliency)
+        columns = _resampling(width, wanted[1], saliency)
         return torch.einsum("gh,bhw,kw->bgk", rows, saliency, columns)
-    pooled = (min(height, grid), min(width, grid))
+    pooled = (min(height, wanted[0]), min(width, wanted[1]))
     if pooled != (height, width):
         saliency = F.adaptive_avg_pool2d(saliency, pooled)
-    if pooled != (grid, grid):
-        saliency = F.interpolate(saliency[:, None], (grid, grid), mode="bilinear", align_corners=False)[:, 0]
+    if pooled != wanted:
+        saliency = F.interpolate(saliency[:, None], wanted, mode="bilinear", align_corners=False)[:, 0]
     return saliency
 
 
