@@ -4,7 +4,7 @@ PYTHON ?= python3
 OLDEST := .venv-oldest
 PIP_INSTALL = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check smoke mutants bench test-oldest clean
+.PHONY: demo test check docs diagrams smoke mutants bench test-oldest clean
 
 demo: $(VENV)/.installed-lab
 	$(VENV)/bin/saligraft demo $(ARGS)
@@ -17,6 +17,18 @@ check: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
+
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	@echo "The site is in site/: open site/index.html, or for its search run python -m http.server --directory site"
+
+# The site shows the Mermaid diagrams as pictures, since Mermaid itself would come from a CDN. Needs npm and chromium.
+diagrams:
+	mkdir -p build
+	echo '{"executablePath": "/usr/bin/chromium", "args": ["--no-sandbox"]}' > build/browser.json
+	echo '{"theme": "neutral", "htmlLabels": false, "flowchart": {"htmlLabels": false}}' > build/mermaid.json
+	PUPPETEER_SKIP_DOWNLOAD=1 npx --yes @mermaid-js/mermaid-cli --puppeteerConfigFile build/browser.json \
+		--configFile build/mermaid.json --input docs/architecture.md --output docs/images/architecture.svg
 
 # Takes half an hour, so it is not part of CI.
 mutants: $(VENV)/.installed-dev
@@ -53,4 +65,4 @@ $(OLDEST)/.installed: pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(OLDEST) build dist
+	rm -rf $(VENV) $(OLDEST) build dist site

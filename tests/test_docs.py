@@ -28,6 +28,7 @@ model, frozen = (build_network("wrn-10-1", num_classes=10) for _ in range(2))
 method, mean, std = sg.SaliencyGrafting(), (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 g = torch.Generator().manual_seed(0)
 images, labels, index, geometry = torch.rand(8, 3, 32, 32), torch.arange(8), torch.arange(8), None
+optimizer, loader = torch.optim.SGD(model.parameters(), lr=0.1), [(images, labels)]
 """
 MODULES = [
     ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
@@ -63,6 +64,16 @@ def test_code_of_the_pages_runs(
     namespace: dict[str, Any] = {}
     exec(PAGE_NAMES, namespace)
     exec(compile(code, page.name, "exec"), namespace)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_run(path: Path, tmp_path: Path) -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    notebook = nbformat.read(path, as_version=4)
+    pictures = [output for cell in notebook.cells for output in cell.get("outputs", ()) if "data" in output]
+    assert pictures, "the site shows the outputs: save the notebook with them"
+    assert path.stat().st_size < 300_000
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
 
 @pytest.mark.parametrize("document", MARKDOWN, ids=lambda path: path.name)
