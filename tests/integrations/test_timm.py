@@ -125,7 +125,7 @@ def test_drop_in_trains_in_a_loop_like_train_py(compiled: bool) -> None:
     assert task.get_eval_model(ema=True)(batches(1)[0][0]).shape == (6, K)
 
 
-@pytest.mark.parametrize("compiled", [False])
+@pytest.mark.parametrize("compiled", [False, True])
 def test_task_trains_in_a_loop_like_train_py(compiled: bool) -> None:
     model = make_model().to(memory_format=torch.channels_last)
     task = GraftingTask(model, LabelSmoothingCrossEntropy(0.1), verbose=False)

@@ -92,6 +92,14 @@ def test_models_train_on_originals_and_grafts(model: Any, tmp_path: Path) -> Non
     assert any(not torch.equal(old, new) for old, new in zip(before, network.parameters(), strict=True))
 
 
+def test_compiled_models_train(tmp_path: Path) -> None:
+    trainer = trainer_of(resnet(), tmp_path, torch_compile=True, torch_compile_backend="aot_eager")
+    trainer.train()
+    assert trainer.mixed == [True, True]
+    assert "_orig_mod" in trainer._step.model._modules
+    assert 0 < trainer.evaluate()["eval_loss"] < 10
+
+
 def test_evaluation_is_that_of_the_trainer(tmp_path: Path) -> None:
     seen = []
 
