@@ -978,7 +978,7 @@ MUTANTS = [
     Mutant(
         "optimizer-not-restored",
         "training/state.py",
-        "_load_optimizer(self.optimizer, _with_prefix(OPTIMIZER, tensors))",
+        '_load_optimizer(self.optimizer, _with_prefix(OPTIMIZER, tensors), state.get("optimizer"))',
         "pass",
         RESUME,
     ),

@@ -16,7 +16,7 @@ import saligraft
 PACKAGE = Path(saligraft.__file__).parent
 # The order of docs/architecture.md: a part imports from its own layer and those above it, never from below.
 LAYERS: list[set[str]] = [
-    {"batch", "draws", "grafting", "labels", "losses", "maps", "checks", "hooks", "compiling", "io"},
+    {"batch", "draws", "grafting", "labels", "losses", "maps", "checks", "hooks", "compiling", "import_path", "io"},
     {"saliency", "masks", "regularizers"},
     {"methods"},
     {"remembering", "step", "steps"},

@@ -36,7 +36,7 @@ def test_phases_can_be_written_and_read_again(tmp_path: Any) -> None:
         ({"precision": "int8"}, "'fp32', 'bf16' or 'fp16'"),
         ({"ema_decay": 1.0}, "less than 1"),
         ({"on_nonfinite": "ignore"}, "'stop' or 'skip'"),
-        ({"loss": "bce"}, "'cross-entropy' or 'softmax-bce'"),
+        ({"loss": "bce"}, "loss must be one of cross-entropy, softmax-bce"),
         ({"loss": "softmax-bce", "label_smoothing": 0.1}, "label_smoothing must be 0 for loss 'softmax-bce', got 0.1"),
         ({"accumulate": 3}, r"batch_size must be a multiple of accumulate \(3\), got 64"),
         ({"accumulate": 5, "phases": PHASES[:1]}, r"multiple of accumulate \(5\), got 1024"),

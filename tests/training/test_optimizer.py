@@ -1,5 +1,7 @@
 """Optimisers, their parameter groups, and the moving average of the weights."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -8,7 +10,11 @@ from saligraft.config.sections import OptimizerSection
 from saligraft.networks import build_network
 from saligraft.training import make_recipe
 from saligraft.training.accelerator import make_accelerator
-from saligraft.training.optimizer import AveragedWeights, build_optimizer, head_parameters, parameter_groups
+from saligraft.training.optimizer import AveragedWeights, head_parameters, parameter_groups
+
+
+def build_optimizer(network: nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
+    return section.build(parameter_groups(network, section))
 
 
 def test_sgd_takes_the_recipe_s_numbers() -> None:
@@ -22,6 +28,46 @@ def test_adam_takes_the_recipe_s_numbers(name: str, kind: type[torch.optim.Optim
     optimizer = build_optimizer(nn.Linear(2, 2), OptimizerSection(name=name, lr=0.001, betas=(0.8, 0.9)))
     assert type(optimizer) is kind
     assert optimizer.param_groups[0]["betas"] == (0.8, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "kind"),
+    [
+        ("AdamW", {"betas": [0.8, 0.9], "eps": 1e-6}, "AdamW"),
+        ("RMSprop", {"momentum": 0.9}, "RMSprop"),
+        ("timm:lamb", {"betas": [0.8, 0.9]}, "Lamb"),
+        ("torch.optim:NAdam", {}, "NAdam"),
+        ("sgd", {"dampening": 0.1}, "SGD"),
+    ],
+)
+def test_any_optimizer_of_torch_and_timm(name: str, options: dict[str, Any], kind: str) -> None:
+    optimizer = build_optimizer(
+        nn.Linear(2, 2), OptimizerSection(name=name, lr=0.3, weight_decay=0.02, options=options)
+    )
+    assert type(optimizer).__name__ == kind
+    (group,) = optimizer.param_groups
+    assert (group["lr"], group["initial_lr"], group["weight_decay"]) == (0.3, 0.3, 0.02)
+    for option, value in options.items():
+        assert group[option] == (tuple(value) if isinstance(value, list) else value)
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"name": "radam"}, "unknown optimizer 'radam'; valid: ASGD, "),
+        ({"name": "RAdam", "options": {"epz": 1}}, "optimizer RAdam cannot be built: "),
+        ({"name": "RAdam", "momentum": 0.5}, "momentum is for sgd, adam, adamw: set options.momentum of RAdam"),
+        ({"name": "Rprop"}, "weight_decay must be 0 for optimizer Rprop, which has none, got 0.0005"),
+        ({"name": "LBFGS", "weight_decay": 0.0}, "LBFGS cannot be used: it evaluates the loss several times per step"),
+        ({"name": "timm:nothing"}, "optimizer timm:nothing cannot be built: "),
+        ({"name": "torch.nn:Linear"}, "optimizer torch.nn:Linear cannot be built: "),
+    ],
+)
+def test_an_optimizer_that_does_not_fit_is_one_line(section: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match="optimizer") as raised:
+        make_recipe({"optimizer": section})
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_norm_parameters_and_biases_can_go_without_decay() -> None:

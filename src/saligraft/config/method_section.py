@@ -32,9 +32,11 @@ from saligraft.checks import did_you_mean
 from saligraft.config.saliency_section import Normalization as Normalization
 from saligraft.config.saliency_section import SaliencySection as SaliencySection
 from saligraft.config.sections import RecipeSection, complete_options
+from saligraft.import_path import is_import_path
 from saligraft.methods import REGISTRY, BatchMixer, Compose, ImageTransform, MethodChoice, RandomChoice
 from saligraft.methods.base import Applied, saliency_sources
 from saligraft.methods.kinds import Method
+from saligraft.methods.registry import find_method
 from saligraft.saliency.sources import SALIENCY_SOURCES
 from saligraft.steps import resolve_step
 
@@ -51,7 +53,7 @@ class MethodSection(RecipeSection):
     """[method]: how training images are mixed or changed."""
 
     name: str = NONE
-    """A method of `saligraft list methods`, several in order, "random-choice", or "none" for plain training."""
+    """A method of `saligraft list methods`, several in order, "random-choice", "none", or "package.module:Name"."""
     choices: dict[str, Share] = Field(default_factory=dict)
     """For random-choice: the methods to choose from and their probabilities, which sum to 1."""
     options: dict[str, Any] = Field(default_factory=dict)
@@ -107,7 +109,7 @@ class MethodSection(RecipeSection):
     @property
     def with_originals(self) -> bool:
         """Whether training uses the originals as well as mixed images."""
-        return any(REGISTRY[name].with_originals for name in self.parts)
+        return any(find_method(name).with_originals for name in self.parts)
 
     def build(self, data: Normalization | None = None) -> Sequence[Method | MethodChoice]:
         """Build the methods in order, for `training_step`; none for plain training.
@@ -136,7 +138,9 @@ def _complete_method(name: str, options: dict[str, Any]) -> None:
     """Fill in every option of one method, or of each part of a composition under its name."""
     parts = name.split(AND)
     for part in parts:
-        if part not in (REGISTRY if len(parts) > 1 else METHOD_NAMES):
+        if is_import_path(part):
+            find_method(part)
+        elif part not in (REGISTRY if len(parts) > 1 else METHOD_NAMES):
             names = (*METHOD_NAMES, RANDOM_CHOICE)
             raise ValueError(f"unknown method {part!r}; valid: {', '.join(names)}{did_you_mean(part, names)}")
     if len(parts) == 1:
@@ -153,7 +157,7 @@ def _complete_fields(name: str, options: dict[str, Any]) -> None:
     if name == NONE:
         complete_options(options, {}, f"method {name}")
         return
-    method = REGISTRY[name].method
+    method = find_method(name).method
     known = _defaults(method)
     for field in method.data_options(*ANY_DATA):
         if method.data_decides:
@@ -183,7 +187,7 @@ def _built(name: str, options: Mapping[str, Any], data: Normalization | None) ->
         return [method for part in parts for method in _built(part, options[part], data)]
     if name == NONE:
         return []
-    method = REGISTRY[name].method
+    method = find_method(name).method
     may_be_none = _may_be_none(method)
     values = {f: None if value == NONE and f in may_be_none else value for f, value in options.items()}
     return [method(**{**({} if data is None else method.data_options(*data)), **values})]

@@ -91,14 +91,15 @@ class Recipe(RecipeSection):
 
     @property
     def passes_per_step(self) -> Passes | None:
-        """Forward and backward passes of a step once the network is warm; None where each batch draws its step."""
+        """Forward and backward passes of a step once the network is warm; None where that is not known."""
         methods = self.method.build(ANY_DATA)
         if methods and isinstance(methods[-1], MethodChoice):
             return None
         if not methods or self.passes == "remembered":
             return Passes(1, 1)
         if isinstance(methods[-1], FeatureMixer | StepStrategy):
-            return REGISTRY[self.method.parts[-1]].passes
+            own = self.method.parts[-1]
+            return REGISTRY[own].passes if own in REGISTRY else None
         source = SALIENCY_SOURCES.get(self.method.saliency.name or "", SaliencySource)
         shared = self._maps_from_originals and self.method.saliency.network is None
         maps = source.shared if shared else source.alone

@@ -1,8 +1,9 @@
 """[method.saliency] of a recipe: where the maps come from, for methods that use them."""
 
+import functools
 import inspect
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self, cast
 
 import torch
 from pydantic import Field
@@ -12,10 +13,11 @@ from saligraft.checks import did_you_mean
 from saligraft.config.sections import NetworkSection, RecipeSection, complete_options
 from saligraft.data.image_files import LARGEST_VIEW
 from saligraft.hooks import Mode, unwrapped
+from saligraft.import_path import call, import_object, is_import_path
 from saligraft.networks import build_network
 from saligraft.networks.weights import find_head, load_weights_file
-from saligraft.saliency.base import SaliencySource
-from saligraft.saliency.sources import SALIENCY_SOURCES, ResizedImages, saliency_source
+from saligraft.saliency.base import NetworkSource, SaliencySource
+from saligraft.saliency.sources import SALIENCY_SOURCES, ResizedImages, SourceLike, saliency_source
 
 
 class Normalization(NamedTuple):
@@ -34,7 +36,7 @@ class SaliencySection(RecipeSection):
     """[method.saliency]: where the maps come from, for methods that use them."""
 
     name: str | None = None
-    """A saliency source of `saligraft list saliency`; by default the one of the method's authors."""
+    """A source of `saligraft list saliency`, or "package.module:Name"; by default that of the method's authors."""
     layer: str | None = None
     """Module of the network whose features are used; by default the last spatial map."""
     options: dict[str, Any] = Field(default_factory=dict)
@@ -53,7 +55,7 @@ class SaliencySection(RecipeSection):
             in_training_pass: Whether the map comes from the training pass of the originals.
         """
         name = self.name or own
-        if name not in SALIENCY_SOURCES:
+        if name not in SALIENCY_SOURCES and not is_import_path(name):
             valid = ", ".join(SALIENCY_SOURCES)
             raise ValueError(f"unknown saliency source {name!r}; valid: {valid}{did_you_mean(name, SALIENCY_SOURCES)}")
         accepted = _arguments(name)
@@ -91,7 +93,11 @@ class SaliencySection(RecipeSection):
             model = network.to(next(model.parameters()).device)
         elif mode is not None and "mode" in accepted:
             added["mode"] = mode
-        source = saliency_source(self.name, model, layer=self.layer, **{**self.options, **added})
+        options = {**self.options, **added}
+        if self.name is not None and is_import_path(self.name):
+            source = saliency_source(_own_source(self.name, model, {**options, "layer": self.layer}), model)
+        else:
+            source = saliency_source(self.name, model, layer=self.layer, **options)
         return source if self.size is None else ResizedImages(source, self.size)
 
     def frozen_network(self, model: nn.Module, data: Normalization) -> nn.Module | None:
@@ -114,4 +120,19 @@ class SaliencySection(RecipeSection):
 
 
 def _arguments(source: str) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(SALIENCY_SOURCES[source]).parameters
+    if not is_import_path(source):
+        return inspect.signature(SALIENCY_SOURCES[source]).parameters
+    parameters = inspect.signature(import_object(source, "saliency source")).parameters
+    return {name: parameter for name, parameter in parameters.items() if name not in ("images", "labels")}
+
+
+def _own_source(path: str, model: nn.Module, options: dict[str, Any]) -> SourceLike:
+    """A class derived from `SaliencySource`, built, or a function of images and perhaps labels, with its options."""
+    source = import_object(path, "saliency source")
+    options = {name: value for name, value in options.items() if name != "layer" or value is not None}
+    if not isinstance(source, type):
+        return functools.partial(source, **options)
+    if not issubclass(source, SaliencySource):
+        raise ValueError(f"saliency source {path!r} must be a function or a SaliencySource, got {source.__name__}")
+    bound = {"model": model} if issubclass(source, NetworkSource) else {}
+    return cast(SaliencySource, call(path, "saliency source", {**bound, **options}))

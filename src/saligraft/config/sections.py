@@ -3,15 +3,18 @@
 [method] is in `method_section.py`, [training] in `training_section.py`, [schedule] in `schedule.py`.
 """
 
+import importlib
 import inspect
 from collections import defaultdict
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Callable
+from typing import Annotated, Any, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from saligraft import data as datasets
 from saligraft.checks import did_you_mean, not_absurd, utf8
+from saligraft.import_path import check_arguments, import_object, is_given, is_import_path
 from saligraft.networks import build_network
 
 # Upper bounds are far above any use, and below values that overflow, run forever or exhaust the memory.
@@ -22,6 +25,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 MOST_PARAMETERS = 10**10
+CLASSIC = ("sgd", "adam", "adamw")  # optimisers with settings of their own: momentum, nesterov, betas
 
 
 class RecipeSection(BaseModel):
@@ -66,7 +70,7 @@ class DataSection(RecipeSection):
     """[data]: what to train and test on."""
 
     name: str = "shapes"
-    """A data set of `saligraft list data`; "folder:PATH" for your own, as PATH/cats/1.jpg and so on."""
+    """A data set of `saligraft list data`; "folder:PATH" for files PATH/cats/1.jpg and so on; "package.module:Name"."""
     root: str | None = None
     """Folder of the data set's files; `shapes` needs none."""
     options: dict[str, Any] = {}
@@ -94,6 +98,11 @@ class DataSection(RecipeSection):
     def _complete_options(self) -> Self:
         if self.held_out and self.per_class_subset is None:
             raise ValueError("held_out needs per_class_subset: without it, all training images are trained on")
+        if is_given(self.name):
+            return self
+        if is_import_path(self.name):
+            check_arguments(self.name, "data set", self.options)
+            return self
         name, _ = datasets.resolve(self.name, self.root)
         accepted = inspect.signature(datasets.DATASETS[name]).parameters.values()
         options = [p for p in accepted if p.name not in ("split", "root")]
@@ -106,7 +115,7 @@ class NetworkSection(RecipeSection):
     """[network]: what to train."""
 
     name: str = "wrn-10-2"
-    """A network of `saligraft list networks`."""
+    """A network of `saligraft list networks`, or "package.module:Name", your own."""
     options: dict[str, Any] = {}
     """Options of the network, such as dropout and drop_block of a Wide ResNet."""
     weights: str | None = None
@@ -114,6 +123,11 @@ class NetworkSection(RecipeSection):
 
     @model_validator(mode="after")
     def _can_be_built(self) -> Self:
+        if is_given(self.name):
+            return self
+        if is_import_path(self.name):  # your own code need not run without memory
+            check_arguments(self.name, "network", {"num_classes": 2, **self.options})
+            return self
         untrained = {"pretrained": False} if self.options.get("pretrained") else {}  # validation must not download
         try:
             with torch.device("meta"):  # takes no memory, so errors appear before any data is loaded
@@ -138,8 +152,10 @@ class NetworkSection(RecipeSection):
 class OptimizerSection(RecipeSection):
     """[optimizer]: how weights are updated."""
 
-    name: Literal["sgd", "adam", "adamw"] = "sgd"
-    """SGD, Adam with L2 regularisation, or Adam with decoupled weight decay."""
+    name: str = "sgd"
+    """SGD ("sgd"), "adam", "adamw", any class of torch.optim ("RAdam"), "timm:NAME" or "package.module:Name"."""
+    options: dict[str, Any] = {}
+    """Further keyword arguments of the optimiser, such as eps."""
     lr: Positive = 0.1
     """Learning rate, which the schedule multiplies."""
     head_lr: Positive | None = None
@@ -157,11 +173,68 @@ class OptimizerSection(RecipeSection):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.name not in CLASSIC:
+            for setting in ("momentum", "nesterov", "betas"):
+                if getattr(self, setting) != type(self).model_fields[setting].default:
+                    raise ValueError(f"{setting} is for {', '.join(CLASSIC)}: set options.{setting} of {self.name}")
         if self.nesterov and (self.name != "sgd" or self.momentum == 0):
             raise ValueError("nesterov needs name 'sgd' and momentum > 0")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must lie in [0, 1), got {list(self.betas)}")
+        self.build([{"params": [torch.zeros(2, 2, requires_grad=True)]}])  # errors appear before any data is loaded
         return self
+
+    def build(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        """Build the optimiser.
+
+        Args:
+            groups: Parameter groups, with their own learning rate and weight decay.
+        """
+        owner, options = f"optimizer {self.name}", {name: _as_tuple(value) for name, value in self.options.items()}
+        make, given = _optimizer(self.name)
+        if self.name == "sgd":
+            given |= {"momentum": self.momentum, "nesterov": self.nesterov}
+        elif self.name in CLASSIC:
+            given |= {"betas": self.betas}
+        try:
+            optimizer: torch.optim.Optimizer = make(groups, lr=self.lr, **given, **options)
+        except Exception as error:  # torch and others raise many types where an option does not suit
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ValueError(f"{owner} cannot be built: {reason}") from error
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise ValueError(f"{owner} must build a torch.optim.Optimizer, got {type(optimizer).__name__}")
+        if self.weight_decay and "weight_decay" not in optimizer.defaults:
+            raise ValueError(f"weight_decay must be 0 for {owner}, which has none, got {self.weight_decay}")
+        closure = inspect.signature(optimizer.step).parameters.get("closure")
+        if closure is not None and closure.default is closure.empty:
+            raise ValueError(f"{owner} cannot be used: it evaluates the loss several times per step")
+        return optimizer
+
+
+def _optimizer(name: str) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The class or function that builds an optimiser, and arguments that its source asks for."""
+    classes = {
+        kind.__name__: kind
+        for kind in vars(torch.optim).values()
+        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
+    }
+    classes |= {name: classes[torch_name] for name, torch_name in zip(CLASSIC, ("SGD", "Adam", "AdamW"), strict=True)}
+    if name in classes:
+        return classes[name], {}
+    if name.startswith("timm:"):
+        try:
+            optim = importlib.import_module("timm.optim")
+        except ModuleNotFoundError as error:
+            raise ValueError(f"optimizer {name} needs timm: pip install 'saligraft[timm]'") from error
+        return optim.create_optimizer_v2, {"opt": name.removeprefix("timm:")}
+    if is_import_path(name):
+        return import_object(name, "optimizer"), {}
+    valid = (*sorted(classes), "timm:NAME")
+    raise ValueError(f"unknown optimizer {name!r}; valid: {', '.join(valid)}{did_you_mean(name, valid)}")
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def complete_options(options: dict[str, Any], defaults: dict[str, Any], owner: str) -> None:
@@ -176,7 +249,7 @@ def complete_options(options: dict[str, Any], defaults: dict[str, Any], owner: s
         if name not in defaults:
             valid = ", ".join(defaults) or "(none)"
             raise ValueError(f"{owner} has no option {name!r}; valid: {valid}{did_you_mean(name, defaults)}")
-    chosen = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items()}
+    chosen = {name: _as_tuple(value) for name, value in options.items()}
     complete = {name: chosen.get(name, default) for name, default in defaults.items()}
     options.clear()
     options.update({name: value for name, value in complete.items() if value is not ...})

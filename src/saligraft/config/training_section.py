@@ -1,13 +1,23 @@
 """[training] of a recipe: duration, batch size, precision and checkpoints."""
 
+import functools
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, model_validator
+from torch import Tensor
 
 from saligraft.config.sections import Count, CountOrZero, NotNegative, RecipeSection
 from saligraft.data.image_files import LARGEST_VIEW
+from saligraft.import_path import call, check_arguments, import_object, is_import_path
+from saligraft.losses import mixed_cross_entropy, mixed_softmax_binary_cross_entropy
 from saligraft.step import PassPlan
+
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "cross-entropy": mixed_cross_entropy,
+    "softmax-bce": mixed_softmax_binary_cross_entropy,
+}
 
 
 class Phase(RecipeSection):
@@ -44,8 +54,10 @@ class TrainingSection(RecipeSection):
     """Weights of the loss of the originals, if they are trained on, and of each copy; by default all 1."""
     loss_combination: Literal["mean", "sum"] | None = None
     """Whether these weighted losses are averaged, the default, or summed as by the authors of Puzzle Mix."""
-    loss: Literal["cross-entropy", "softmax-bce"] = "cross-entropy"
-    """Cross-entropy, or binary cross-entropy of the softmax averaged over classes, as Verma and Kim et al. train."""
+    loss: str = "cross-entropy"
+    """Loss: "cross-entropy"; "softmax-bce", binary, of the softmax, as Verma et al.; or "package.module:Name"."""
+    loss_options: dict[str, Any] = Field(default_factory=dict)
+    """Options of your own loss, passed as keywords."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of each label spread evenly over all classes."""
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -76,12 +88,33 @@ class TrainingSection(RecipeSection):
             raise ValueError(f"phases must have from_epoch 0 first and then ascending, got {starts}")
         if starts and starts[-1] >= self.epochs:
             raise ValueError(f"phases must begin before the last epoch ({self.epochs}), got from_epoch {starts[-1]}")
-        if self.loss == "softmax-bce" and self.label_smoothing:
-            raise ValueError(f"label_smoothing must be 0 for loss 'softmax-bce', got {self.label_smoothing}")
+        if is_import_path(self.loss):
+            self.criterion()  # errors appear before any data is loaded
+        elif self.loss not in LOSSES:
+            raise ValueError(f"loss must be one of {', '.join(LOSSES)} or package.module:Name, got {self.loss!r}")
+        elif self.loss_options:
+            raise ValueError(f"loss_options must be left out for loss {self.loss!r}, got {self.loss_options}")
+        if self.loss != "cross-entropy" and self.label_smoothing:
+            raise ValueError(f"label_smoothing must be 0 for loss {self.loss!r}, got {self.label_smoothing}")
         for batch_size in self.batch_sizes:
             if batch_size % self.accumulate:
                 raise ValueError(f"batch_size must be a multiple of accumulate ({self.accumulate}), got {batch_size}")
         return self
+
+    def criterion(self) -> Callable[..., Tensor]:
+        """Build the loss, for a training step.
+
+        Your own may be a class, which is built with the options, or a function, which is called with them. It gets
+        logits and dense targets (B, K) or, with an attribute `takes_mixed_batch = True`, the `MixedBatch`.
+        """
+        if not is_import_path(self.loss):
+            options = {"label_smoothing": self.label_smoothing} if self.loss == "cross-entropy" else {}
+            return functools.partial(LOSSES[self.loss], **options)
+        loss = import_object(self.loss, "loss")
+        if isinstance(loss, type):
+            return cast(Callable[..., Tensor], call(self.loss, "loss", self.loss_options))
+        check_arguments(self.loss, "loss", self.loss_options)
+        return functools.partial(loss, **self.loss_options)
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:

@@ -13,10 +13,12 @@ from saligraft.data.folder import folder
 from saligraft.data.image_files import ImageFiles
 from saligraft.data.imagenet import imagenet
 from saligraft.data.loader import Batch, InMemoryLoader, Loader, crop_and_flip
+from saligraft.data.own_data import OwnData, as_splits, load_own
 from saligraft.data.shapes import shapes
 from saligraft.data.speech_commands import speech_commands
 from saligraft.data.streaming_loader import StreamingLoader
 from saligraft.data.tiny_imagenet import tiny_imagenet
+from saligraft.import_path import is_import_path
 
 __all__ = [
     "ALIASES",
@@ -27,9 +29,11 @@ __all__ = [
     "InMemoryLoader",
     "Inputs",
     "Loader",
+    "OwnData",
     "Split",
     "StreamedData",
     "StreamingLoader",
+    "as_splits",
     "crop_and_flip",
     "load",
     "make_data_loader",
@@ -58,7 +62,8 @@ def load(name: str = "shapes", *, split: str = "train", root: str | Path | None 
     and how each was cropped and flipped.
 
     Args:
-        name: One of `DATASETS`; "folder:PATH" for your own images.
+        name: One of `DATASETS`; "folder:PATH" for your own images; "package.module:Name" for your own torch `Dataset`,
+            which is called with `split` ("train" or "test") or `train` (True or False), `root` if given and `options`.
         split: "train" or "test"; also "val" where that is the official name.
         root: Folder of the data set's files, by default `data/NAME`; None for `shapes`, which needs none.
         options: Options of the data set's own function, e.g. size, per_class and seed of `shapes`.
@@ -75,6 +80,8 @@ def load(name: str = "shapes", *, split: str = "train", root: str | Path | None 
         >>> images.shape, labels.tolist()
         (torch.Size([8, 3, 32, 32]), [0, 1, 2, 3, 4, 5, 6, 7])
     """
+    if is_import_path(name):
+        return load_own(name, split, root, options)
     name, root = resolve(name, root)
     accepted = [option for option in inspect.signature(DATASETS[name]).parameters if option != "split"]
     if root is not None:

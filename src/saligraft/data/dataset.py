@@ -247,6 +247,7 @@ class StreamedData(Split):
             indices: Indices of the samples, (n,).
         """
         views = [self.view(int(index)) for index in indices]
+        views = [view.round().clamp(0, 255).to(torch.uint8) for view in views]
         return ImageData(
             name=self.name,
             images=torch.stack(views) if views else torch.empty(0, *self.image_shape, dtype=torch.uint8),

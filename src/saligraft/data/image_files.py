@@ -116,7 +116,7 @@ class ImageFiles(StreamedData):
             box = random_box(image.height, image.width, self.scale, self.ratio, draws)
         top, left, height, width = box
         stored = image.height, image.width
-        part = _to_tensor(image.crop((left, top, left + width, top + height)))
+        part = to_tensor(image.crop((left, top, left + width, top + height)))
         if self.scale is None:
             resized, inner = self.size, (0, 0, *self.size)
             if draws is not None:
@@ -224,7 +224,7 @@ def read_image(path: Path, upright: bool = True) -> Tensor:
         upright: Rotate a photograph by its EXIF tag.
     """
     with decoded(path, upright) as image:
-        return _to_tensor(image)
+        return to_tensor(image)
 
 
 @contextmanager
@@ -273,7 +273,12 @@ def _opened(path: Path) -> Iterator[Any]:
         raise ValueError(f"image file {path} cannot be read: {str(error) or type(error).__name__}") from error
 
 
-def _to_tensor(image: Any) -> Tensor:
+def to_tensor(image: Any) -> Tensor:
+    """Return a Pillow image of any mode as RGB, (3,H,W) uint8.
+
+    Args:
+        image: The image.
+    """
     import numpy as np
 
     if image.mode.startswith("I"):  # 16-bit grey, which Pillow would clip at 255

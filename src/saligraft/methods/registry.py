@@ -6,6 +6,7 @@ To add a method, write its file and add its line here.
 import sys
 from typing import Any, NamedTuple
 
+from saligraft.import_path import import_object, is_import_path
 from saligraft.methods.attentive_cutmix import AttentiveCutMix
 from saligraft.methods.augmix import AugMix
 from saligraft.methods.base import BatchMixer
@@ -74,6 +75,25 @@ REGISTRY: dict[str, Entry] = {
     "manifold-mixup": Entry(ManifoldMixup, "Manifold Mixup", Passes(1, 1)),
     "augmix": Entry(AugMix, "AugMix", Passes(3, 3)),  # three views in one batch
 }
+
+
+def find_method(name: str) -> Entry:
+    """Return the entry of a method by name, or make one for a class of the user's own code.
+
+    Args:
+        name: A name in `REGISTRY`, or the import path "package.module:Name" of a class derived from a kind of method.
+
+    Example:
+        >>> find_method("cutmix").title
+        'CutMix'
+    """
+    if not is_import_path(name):
+        return REGISTRY[name]
+    method = import_object(name, "method")
+    if not isinstance(method, type) or not issubclass(method, tuple(KINDS.values())):
+        kinds = ", ".join(kind.__name__ for kind in KINDS.values())
+        raise ValueError(f"method {name!r} must be a class derived from one of {kinds}, got {method!r}")
+    return Entry(method, name, Passes(1, 1))
 
 
 def methods_of(kind: type[Any]) -> dict[str, type[Any]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from saligraft.import_path import call, import_object, is_import_path
 from saligraft.networks.pyramidnet import PyramidNet
 from saligraft.networks.resnet import BLOCKS_PER_STAGE, SmallImageResNet
 from saligraft.networks.wide_resnet import WideResNet
@@ -138,7 +139,8 @@ def build_network(name: str, num_classes: int, in_channels: int = 3, **options: 
     The initial weights come from torch's global generator: seed it to repeat them.
 
     Args:
-        name: a pattern of `NETWORKS` with its capitals replaced by numbers or a model's name.
+        name: a pattern of `NETWORKS` with its capitals replaced by numbers or a model's name; or the import path
+            "package.module:Name" of a class or function that takes `num_classes` and, if it can, `in_channels`.
         num_classes: K.
         in_channels: C.
         options: keyword parameters of the network.
@@ -151,6 +153,8 @@ def build_network(name: str, num_classes: int, in_channels: int = 3, **options: 
         >>> build_network("wrn-10-1", num_classes=7)(torch.rand(2, 3, 16, 16)).shape
         torch.Size([2, 7])
     """
+    if is_import_path(name):
+        return _users_network(name, num_classes, in_channels, options)
     for pattern, build in NETWORKS.items():
         form = re.sub("[A-Z]+", lambda blank: "(.*)" if blank[0] == "NAME" else r"(\d+)", pattern)
         if match := re.fullmatch(form, name):
@@ -161,6 +165,16 @@ def build_network(name: str, num_classes: int, in_channels: int = 3, **options: 
     hint = _did_you_mean(_with_dashes(name))
     valid = ", ".join(f'"{pattern}"' for pattern in NETWORKS)
     raise ValueError(f'unknown network "{name}"; {hint}valid: {valid}, such as "wrn-28-10" or "timm:convnext_tiny"')
+
+
+def _users_network(name: str, num_classes: int, in_channels: int, options: Options) -> nn.Module:
+    """A network of the user's own code."""
+    parameters = inspect.signature(import_object(name, "network")).parameters
+    channels = {"in_channels": in_channels} if "in_channels" in parameters else {}
+    network = call(name, "network", {"num_classes": num_classes, **channels, **options})
+    if not isinstance(network, nn.Module):
+        raise ValueError(f"network {name!r} must build a torch.nn.Module, got {type(network).__name__}")
+    return network
 
 
 def _import_library(module: str, name: str) -> ModuleType:

@@ -94,6 +94,8 @@ def method_title(name: str) -> str:
     """
     if name in REGISTRY:
         return REGISTRY[name].title
+    if ":" in name:  # the user's own
+        return name.rpartition(":")[2]
     return "Plain training" if name == "none" else name.replace("-", " ").title()
 
 

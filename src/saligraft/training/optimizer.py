@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -16,20 +15,6 @@ from saligraft.networks.weights import find_head
 
 INITIAL_LR = "initial_lr"  # as torch's own schedulers name it
 UPDATES = "updates_taken"  # a name beside those of the network's tensors
-
-
-def build_optimizer(network: nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
-    """Build SGD, Adam or AdamW over the network's trainable parameters.
-
-    Args:
-        network: Its parameters are grouped by `parameter_groups`.
-        section: [optimizer] of the recipe.
-    """
-    groups = parameter_groups(network, section)
-    if section.name == "sgd":
-        return torch.optim.SGD(groups, lr=section.lr, momentum=section.momentum, nesterov=section.nesterov)
-    adam = torch.optim.Adam if section.name == "adam" else torch.optim.AdamW
-    return adam(groups, lr=section.lr, betas=section.betas)
 
 
 def parameter_groups(network: nn.Module, section: OptimizerSection) -> list[dict[str, Any]]:

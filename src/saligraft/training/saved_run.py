@@ -197,12 +197,21 @@ class SavedRun:
         return FeatureMap(self.network, section.layer if section.name == "feature-map" else None)
 
 
-def load_run(folder: str | Path, overrides: Iterable[str] = (), *, tested: SavedRun | None = None) -> SavedRun:
+def load_run(
+    folder: str | Path,
+    overrides: Iterable[str] = (),
+    *,
+    model: nn.Module | None = None,
+    tested: SavedRun | None = None,
+) -> SavedRun:
     """Load the network of a finished run.
+
+    A recipe that names your own code ("package.module:Name") imports and runs it: load only runs that you trust.
 
     Args:
         folder: Folder of a finished run.
         overrides: Changes to its recipe, "section.key=value", such as other test data.
+        model: The network that was passed to `train`, which the recipe cannot build; it gets the run's weights.
         tested: A run on the same data set, whose test data to use.
 
     Returns:
@@ -227,7 +236,7 @@ def load_run(folder: str | Path, overrides: Iterable[str] = (), *, tested: Saved
     if inputs is None:  # a run of an earlier version
         data = load_split(recipe, "test") if data is None else data
         inputs = data.inputs
-    network = make_network(recipe, inputs)
+    network = make_network(recipe, inputs, model)
     load_weights(folder, network)
     network = accelerator.unwrap_model(accelerator.prepare_model(network, evaluation_mode=True)).eval()
     return SavedRun(

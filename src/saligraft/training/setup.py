@@ -1,6 +1,5 @@
 """The parts of a run, built from its recipe: data, loaders, network, training step."""
 
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -18,7 +17,7 @@ from saligraft.data import Inputs, Loader, Split, make_data_loader
 from saligraft.data.keyed_draws import key
 from saligraft.data.per_class_subset import first_classes, per_class_subset
 from saligraft.hooks import Mode, without_trace
-from saligraft.losses import mixed_cross_entropy, mixed_softmax_binary_cross_entropy
+from saligraft.import_path import is_given, is_import_path
 from saligraft.methods import BatchMixer, FeatureMixer, ImageTransform, MethodChoice, StepStrategy
 from saligraft.methods.kinds import Method
 from saligraft.networks import build_network
@@ -30,7 +29,7 @@ from saligraft.steps import training_step
 WEIGHTS, MIXING, LAYERS = range(3)
 
 
-def load_split(recipe: Recipe, split: str) -> Split:
+def load_split(recipe: Recipe, split: str, given: tuple[Split, Split] | None = None) -> Split:
     """Load the recipe's "train" or "test" images; of each, the recipe's subset per class.
 
     With `data.held_out`, the images to test on are training images that are not trained on.
@@ -38,10 +37,20 @@ def load_split(recipe: Recipe, split: str) -> Split:
     Args:
         recipe: What to load.
         split: "train" or "test".
+        given: Both splits, if they were passed to `train`.
     """
     section = recipe.data
     skip = section.per_class_subset or 0 if section.held_out and split == "test" else 0
-    data = datasets.load(section.name, split="train" if skip else split, root=section.root, **section.options)
+    source = "train" if skip else split
+    if given is not None:
+        data = given[source == "test"]
+    elif is_given(section.name):
+        raise ValueError(
+            f"data.name {section.name!r} stands for data that were passed to train(data=...) in Python: resume the run "
+            "by the same call"
+        )
+    else:
+        data = datasets.load(section.name, split=source, root=section.root, **section.options)
     if not len(data):
         raise ValueError(f"{section.name} must hold images to {split} on, got none")
     if section.classes is not None:
@@ -154,19 +163,48 @@ def make_loader(
     )
 
 
-def make_network(recipe: Recipe, data: Split | Inputs) -> nn.Module:
+def make_network(recipe: Recipe, data: Split | Inputs, given: nn.Module | None = None) -> nn.Module:
     """Build the recipe's network; its initial weights depend on the recipe's seed alone.
 
     Args:
         recipe: Network and seed.
         data: Its classes and channels shape the network.
+        given: The network, if it was passed to `train`.
     """
-    with torch.random.fork_rng():
-        torch.manual_seed(key(recipe.seed, WEIGHTS))
-        network = build_network(recipe.network.name, len(data.classes), data.image_shape[0], **recipe.network.options)
+    name = recipe.network.name
+    if given is not None:
+        network = given
+    elif is_given(name):
+        raise ValueError(
+            f"network.name {name!r} stands for a network that was passed to train(model=...) in Python: resume the run "
+            "by the same call, or read it by load_run(folder, model=...)"
+        )
+    else:
+        with torch.random.fork_rng():
+            torch.manual_seed(key(recipe.seed, WEIGHTS))
+            network = build_network(name, len(data.classes), data.image_shape[0], **recipe.network.options)
+    if given is not None or is_import_path(name):
+        _check_logits(network, data, name)
     if recipe.training.sync_batch_norm:
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
     return network.to(memory_format=torch.channels_last) if recipe.training.channels_last else network
+
+
+@torch.no_grad()
+def _check_logits(network: nn.Module, data: Split | Inputs, name: str) -> None:
+    """Refuse a network of the user's own that does not give a logit per class; leaves no trace in it."""
+    device = next((tensor.device for tensor in network.parameters()), torch.device("cpu"))
+    images = torch.rand((2, *data.image_shape), generator=torch.Generator().manual_seed(0)).to(device)
+    try:
+        with without_trace(network, images, "eval"):
+            logits = network(images)
+    except Exception as error:  # the user's code
+        reason = " ".join(str(error).split())
+        raise ValueError(f"network {name!r} cannot take images {tuple(images.shape)}: {reason}") from error
+    expected = (2, len(data.classes))
+    if not isinstance(logits, Tensor) or tuple(logits.shape) != expected:
+        got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(f"network {name!r} must give logits {expected} for 2 images, got {got}")
 
 
 def make_step(
@@ -193,9 +231,8 @@ def make_step(
     # Here and not by the step, so that the source makes its own passes with the compiled model too.
     model = compiled_model(model, recipe.training.compile)
     normalization = Normalization(data.mean, data.std)
-    cross_entropy = functools.partial(mixed_cross_entropy, label_smoothing=recipe.training.label_smoothing)
     options: dict[str, Any] = {
-        "criterion": cross_entropy if recipe.training.loss == "cross-entropy" else mixed_softmax_binary_cross_entropy,
+        "criterion": recipe.training.criterion(),
         "warmup_steps": warmup_steps,
         "generator": generator,
     }

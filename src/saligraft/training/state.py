@@ -4,6 +4,7 @@ No random state is among it: every draw is keyed by its position in the run.
 """
 
 import hashlib
+import math
 import time
 import warnings
 from collections import Counter
@@ -27,6 +28,7 @@ from saligraft.training.optimizer import UPDATES, AveragedWeights
 from saligraft.training.run_folder import History, read_finished, read_history
 
 NETWORK, AVERAGE, OPTIMIZER, MEMORY, LOSSES = "network.", "average.", "optimizer.", "memory.", "losses"
+GROUP = "group-"  # after OPTIMIZER, where parameters have their index
 
 
 @dataclass(kw_only=True)
@@ -83,7 +85,9 @@ class Learner(NamedTuple):
         if self.average is not None:
             for name, value in self.average.state_dict().items():
                 (shared if NETWORK + name in shared else own)[AVERAGE + name] = value
-        for index, entry in self.optimizer.state_dict()["state"].items():
+        optimizer = self.optimizer.state_dict()
+        groups = {f"{GROUP}{index}": group for index, group in enumerate(optimizer["param_groups"])}
+        for index, entry in {**optimizer["state"], **groups}.items():
             shared |= {f"{OPTIMIZER}{index}.{name}": value for name, value in entry.items() if torch.is_tensor(value)}
         shared |= {MEMORY + name: value for name, value in self.step.state_dict().get("memory", {}).items()}
         own[LOSSES] = torch.stack(position.losses) if position.losses else torch.empty(0)
@@ -94,6 +98,7 @@ class Learner(NamedTuple):
             "seconds": position.seconds,
             "cpu_seconds": position.cpu_seconds,
             "loss_scaler": None if scaler is None else scaler.state_dict(),
+            "optimizer": _optimizer_numbers(optimizer),
         }
         return state, shared, own
 
@@ -104,7 +109,7 @@ class Learner(NamedTuple):
         _load_network(self.network, _with_prefix(NETWORK, tensors))
         if self.average is not None:
             self.average.load_state_dict(_with_prefix(AVERAGE, tensors))
-        _load_optimizer(self.optimizer, _with_prefix(OPTIMIZER, tensors))
+        _load_optimizer(self.optimizer, _with_prefix(OPTIMIZER, tensors), state.get("optimizer"))
         if self.accelerator.scaler is not None and state["loss_scaler"]:
             self.accelerator.scaler.load_state_dict(state["loss_scaler"])
         self.step.load_state_dict({**self.step.state_dict(), "memory": _with_prefix(MEMORY, tensors)})
@@ -247,13 +252,34 @@ def _load_network(network: nn.Module, tensors: dict[str, Tensor]) -> None:
         targets[name].copy_(value)
 
 
-def _load_optimizer(optimizer: Any, tensors: dict[str, Tensor]) -> None:
-    state: dict[int, dict[str, Tensor]] = {}
+def _optimizer_numbers(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What some optimisers keep as numbers, such as their steps: of each group, and of parameters by their index."""
+    groups = [{name: value for name, value in group.items() if _is_number(value)} for group in state["param_groups"]]
+    entries = {
+        str(index): {name: value for name, value in entry.items() if _is_number(value)}
+        for index, entry in state["state"].items()
+    }
+    return {"groups": groups, "state": {index: entry for index, entry in entries.items() if entry}}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _load_optimizer(optimizer: Any, tensors: dict[str, Tensor], numbers: Mapping[str, Any] | None) -> None:
+    numbers = numbers or {"groups": [], "state": {}}  # absent from checkpoints of earlier versions
+    state: dict[int, dict[str, Any]] = {int(index): dict(entry) for index, entry in numbers["state"].items()}
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    groups = optimizer.state_dict()["param_groups"]
+    for group, saved in zip(groups, numbers["groups"], strict=False):
+        group.update(saved)
     for name, value in tensors.items():
         number, entry = name.split(".", 1)
+        if number.startswith(GROUP):
+            groups[int(number.removeprefix(GROUP))][entry] = value
+            continue
         parameter = parameters[int(number)]
         if value.shape == parameter.shape:  # in the memory format of its parameter, as torch creates it
             value = torch.empty_like(parameter, requires_grad=False).copy_(value)
         state.setdefault(int(number), {})[entry] = value
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    optimizer.load_state_dict({"state": state, "param_groups": groups})

@@ -14,13 +14,15 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from saligraft import checks
 from saligraft.config.method_section import Normalization
-from saligraft.config.recipe import Recipe
-from saligraft.data import Batch
+from saligraft.config.recipe import Recipe, make_recipe
+from saligraft.data import Batch, Split, as_splits
 from saligraft.data.keyed_draws import key
+from saligraft.import_path import GIVEN
 from saligraft.networks.weights import load_weights_file
 from saligraft.regularizers import DropBlock, set_drop_block_progress
 from saligraft.training import checkpoint, setup
@@ -33,7 +35,7 @@ from saligraft.training.accelerator import (
     sum_over_processes,
 )
 from saligraft.training.evaluate import evaluate
-from saligraft.training.optimizer import INITIAL_LR, AveragedWeights, build_optimizer
+from saligraft.training.optimizer import INITIAL_LR, AveragedWeights, parameter_groups
 from saligraft.training.progress import Reporter, SilentReporter, make_reporter
 from saligraft.training.results import EpochMetrics, EpochTiming, Result, Scores, summarize
 from saligraft.training.run_folder import RunFolder, load_weights, read_marker
@@ -57,6 +59,8 @@ def train(
     recipe: Recipe,
     out: str | Path | None = None,
     *,
+    model: nn.Module | None = None,
+    data: tuple[Dataset[Any], Dataset[Any]] | None = None,
     overwrite: bool = False,
     resume: bool = False,
     reporter: Reporter | None = None,
@@ -69,6 +73,10 @@ def train(
         recipe: What to train.
         out: The run folder; None writes nothing. A folder that is not empty is refused unless one of the next two is
             set.
+        model: A network to train in place of the recipe's, from its own weights; it is changed.
+        data: Data sets to train and test on in place of the recipe's: any map-style torch `Dataset` of images and class
+            numbers, see `saligraft.data.own_data`. recipe.toml records "given:NAME" for both; resume such a run by the
+            same call.
         overwrite: Delete the run in the folder first.
         resume: Continue the run in the folder, which then ends with the same files, bit for bit, as if it had never
             been stopped; start one if there is none.
@@ -88,6 +96,7 @@ def train(
     if out is None and (recipe.training.trackers or resume):
         what = "training.trackers need" if recipe.training.trackers else "resume needs"
         raise ValueError(f"{what} a run folder, got out=None")
+    recipe, splits = record_given(recipe, model, data)
     path = None if out is None else Path(out)
     checks.utf8("the run folder's path", str(path))  # safetensors reads no others
     accelerator = make_accelerator(recipe, track_in=path)
@@ -106,8 +115,38 @@ def train(
                 stack.callback(folder.close)
         stack.enter_context(reproducible())
         stop = stack.enter_context(catch_stop_signals())
-        trainer = Trainer(recipe, accelerator, path=path, folder=folder, reporter=reporter, stop=stop)
+        trainer = Trainer(
+            recipe, accelerator, path=path, folder=folder, reporter=reporter, stop=stop, model=model, splits=splits
+        )
         return trainer.fit(resume=resume)
+
+
+def record_given(
+    recipe: Recipe, model: nn.Module | None, data: tuple[Any, Any] | None
+) -> tuple[Recipe, tuple[Split, Split] | None]:
+    """Name what was passed to `train` in the recipe, and return the data as splits.
+
+    Args:
+        recipe: Recipe, whose network or data is replaced.
+        model: The network, if it was passed.
+        data: Training and test data set, if they were passed.
+    """
+    changes: dict[str, Any] = {}
+    splits = None
+    if model is not None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+        changes["network"] = {"name": f"{GIVEN}:{type(model).__name__}", "weights": recipe.network.weights}
+    if data is not None:
+        if not isinstance(data, tuple | list) or len(data) != 2:
+            raise TypeError(f"data must be a pair of data sets, to train and to test on, got {type(data).__name__}")
+        name = f"{GIVEN}:{type(data[0]).__name__}"
+        splits = as_splits(*data, name)
+        changes["data"] = {**recipe.data.model_dump(), "name": name, "root": None, "options": {}}
+    if not changes:
+        return recipe, None
+    untitled = {"title": "", "paper": ""}  # those of the recipe do not apply to other data or networks
+    return make_recipe({**recipe.model_dump(), **untitled, **changes}), splits
 
 
 @contextlib.contextmanager
@@ -127,6 +166,8 @@ class Trainer:
         folder: The open run folder, in the main process alone.
         reporter: Progress display; silent by default.
         stop: Handler that records a signal to stop.
+        model: The network, if the recipe does not name it.
+        splits: Training and test data, if the recipe does not name them.
 
     Example:
         >>> from saligraft.training import Trainer, make_recipe
@@ -147,19 +188,21 @@ class Trainer:
         folder: RunFolder | None = None,
         reporter: Reporter | None = None,
         stop: StopRequest | None = None,
+        model: nn.Module | None = None,
+        splits: tuple[Split, Split] | None = None,
     ) -> None:
         self.recipe, self.accelerator, self.path, self.folder = recipe, accelerator, path, folder
         self.reporter, self.stop = reporter or SilentReporter(), stop or StopRequest()
         with shared_errors(accelerator):
-            self.train_data, self.test_data = setup.load_split(recipe, "train"), setup.load_split(recipe, "test")
-            network = setup.make_network(recipe, self.train_data)
+            self.train_data, self.test_data = (setup.load_split(recipe, split, splits) for split in ("train", "test"))
+            network = setup.make_network(recipe, self.train_data, model)
             if recipe.network.weights is not None:
                 load_weights_file(network, recipe.network.weights)
             normalization = Normalization(self.train_data.mean, self.train_data.std)
             methods = recipe.method.build(normalization)
             frozen = recipe.method.saliency.frozen_network(network, normalization)
             setup.check_method(recipe, network, self.train_data, methods, frozen)
-            optimizer = build_optimizer(network, recipe.optimizer)
+            optimizer = recipe.optimizer.build(parameter_groups(network, recipe.optimizer))
         with warnings.catch_warnings():
             # torch >= 2.15 renames the option that `make_accelerator` sets; Accelerate knows the old name alone
             warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated", category=FutureWarning)
