@@ -42,6 +42,8 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Show diagrams as the pictures made from them, and leave out links to files that are not on the site."""
+    if page.file.src_uri.endswith("/table.md"):
+        page.meta["hide"] = ["toc"]  # room for the columns
     for number, diagram in enumerate(re.findall(r"```mermaid\n.*?```", markdown, flags=re.DOTALL), start=1):
         picture = f"images/{page.file.name}-{number}.svg"
         arrows = set(re.findall(r"^ +(\w+).* --.*?> (\w+)", diagram, flags=re.MULTILINE))
@@ -52,6 +54,12 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     if page.file.src_uri in PAGES.values():
         return markdown
     return _relinked(markdown, f"docs/{dirname(page.file.src_uri)}", page.file.src_uri)
+
+
+def on_post_page(output: str, page: Page, **_: object) -> None:
+    """Warn, and so fail the strict build, if a page would load something from the network."""
+    for url in re.findall(r"<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=[\"']?(https?://[^\"' >]+)", output):
+        LOG.warning(f"{page.file.src_uri} loads {url}")
 
 
 def _relinked(markdown: str, folder: str, page: str) -> str:
