@@ -4,7 +4,7 @@ PYTHON ?= python3
 OLDEST := .venv-oldest
 PIP_INSTALL = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check docs diagrams smoke mutants bench test-oldest clean
+.PHONY: demo test test-browser check docs diagrams smoke mutants bench test-oldest clean
 
 demo: $(VENV)/.installed-lab
 	$(VENV)/bin/saligraft demo $(ARGS)
@@ -12,6 +12,13 @@ demo: $(VENV)/.installed-lab
 
 test: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m pytest -n 2 $(ARGS)
+
+# The interactive pages in a real browser; Debian's chromium is installed if it is missing.
+test-browser: $(VENV)/.installed-dev
+	@test -x /usr/bin/chromium -a -x /usr/bin/chromedriver || { \
+	  as_root=$$(test "$$(id -u)" = 0 || echo sudo); \
+	  $$as_root apt-get update -qq && $$as_root apt-get install -y -qq --no-install-recommends chromium chromium-driver; }
+	$(VENV)/bin/python -m pytest tests/browser $(ARGS)
 
 check: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check

@@ -19,6 +19,7 @@ from saligraft import __version__
 from saligraft.cli.bench import bench
 from saligraft.cli.demo import demo
 from saligraft.cli.evaluate import evaluate
+from saligraft.cli.explore import explore
 from saligraft.cli.export import export
 from saligraft.cli.list import list_choices
 from saligraft.cli.match_temperature import match_temperature
@@ -72,6 +73,7 @@ def saligraft(
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "show": show,
+    "explore": explore,
     "train": train,
     "evaluate": evaluate,
     "predict": predict,

@@ -24,7 +24,7 @@ from saligraft.experiments.experiment import (
 from saligraft.experiments.paper.regimes import SMOKE
 from saligraft.experiments.results import RowResult, collect, compared_pairs
 from saligraft.experiments.runner import run_job
-from saligraft.experiments.show import POOL, choose, draw_gallery, network_of_run
+from saligraft.experiments.show import POOL, choose, draw_gallery, explorer_of, network_of_run
 from saligraft.methods import SaliencyGrafting
 from saligraft.reports.figures import Curve
 from saligraft.reports.gallery import class_strips, most_balanced
@@ -198,6 +198,7 @@ def write_demo(rows: Sequence[Row], seeds: int, out: Path, command: str) -> tupl
         **{"rows": pairs, "best_row": most_balanced(pairs), "data": data, "strips": class_strips(data)},
         "curves": [Curve(name=title, runs=tuple(map(_errors, folders[title]))) for title in drawn],
         "runs": {title: [path.relative_to(out).as_posix() for path in paths] for title, paths in folders.items()},
+        "explorer": explorer_of(replace(lens, origin="the same network"), pool),
         "facts": {"Command": command, **versions()},
     }
     return write_page(out / REPORT, "demo.html", **values), sentence, tables

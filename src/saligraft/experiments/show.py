@@ -1,4 +1,4 @@
-"""Visualise a method: mix pairs from a data set or from image files, and draw the result as PNG and page.
+"""Visualise a method: mix pairs from a data set or from image files, and draw the result as PNG or interactive page.
 
 A lens is the network whose feature maps serve as saliency: that of a finished run, a pretrained one of timm or
 torchvision, another one by name, untrained, or by default one trained on `shapes` in about half a minute and kept in
@@ -26,6 +26,7 @@ from saligraft.data.keyed_draws import key
 from saligraft.data.threads import one_thread
 from saligraft.io.locks import locked
 from saligraft.networks import build_network
+from saligraft.reports.explorer import IMAGES, explorer_data, varied
 from saligraft.reports.figures import save_gallery
 from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows, most_balanced
 from saligraft.reports.page import versions, write_page
@@ -128,12 +129,54 @@ def write_gallery(scene: Scene, name: str, mixer: Mixer) -> list[Path]:
     """
     rows = draw_gallery(mixer, scene.lens, scene.pool, count=scene.rows or ROWS, seed=scene.seed)
     values: dict[str, Any] = {"data": scene.pool.name, "network": scene.lens.describe(), "facts": scene.facts()}
+    values["explorer"] = explorer_of(scene.lens, scene.pool)
     title = f"{method_title(name)}, pair by pair"
     page = scene.out / "gallery.html"
     return [
         save_gallery(rows, scene.out / "gallery.png"),
         write_page(page, "gallery.html", title=title, rows=rows, best_row=most_balanced(rows), **values),
     ]
+
+
+def write_explorer(scene: Scene) -> Path:
+    """Write the view as a page of its own.
+
+    Args:
+        scene: Images and network; `out` is the file, `rows` the number of images.
+
+    Returns:
+        The file.
+    """
+    data = explorer_of(scene.lens, scene.pool, scene.rows or IMAGES)
+    return write_page(
+        scene.out, "explore.html", title="Saliency Grafting, hands on", explorer=data, facts=scene.facts()
+    )
+
+
+def explorer_of(lens: Lens, pool: ImageData, count: int = IMAGES) -> dict[str, Any]:
+    """Choose images of a pool, of as many classes as possible, and compute what the view needs of them.
+
+    Args:
+        lens: The network that provides saliency.
+        pool: At least two images.
+        count: Number of images.
+
+    Returns:
+        What `explorer.html` shows.
+    """
+    data = pool.take(varied(pool.labels, count))
+    images = data.images.float() / 255
+    labels = lens.labels_of(images, data.labels, data.classes)
+    with one_thread():
+        return explorer_data(
+            images,
+            data.labels,
+            data.classes,
+            lens.saliency(images),
+            gradients=lens.saliency(images, "input-gradient", labels),
+            objects=data.masks,
+            origin=lens.describe(),
+        )
 
 
 def choose(data: Split, count: int, seed: int) -> ImageData:

@@ -14,12 +14,13 @@ from torch import Tensor, distributed
 
 from saligraft.config.method_section import Normalization
 from saligraft.methods import REGISTRY, BatchMixer, Compose, ImageTransform
+from saligraft.reports.explorer import explorer_data, varied
 from saligraft.reports.figures import Curve
 from saligraft.reports.gallery import GalleryRow, Mixer, class_strips, draw_rows, most_balanced
 from saligraft.reports.page import versions, write_page
 from saligraft.reports.tables import ResultTable
 from saligraft.saliency.base import NetworkSource
-from saligraft.saliency.sources import SALIENCY_SOURCES
+from saligraft.saliency.sources import SALIENCY_SOURCES, saliency_source
 from saligraft.training.results import EpochMetrics, Result
 from saligraft.training.run_folder import RECIPE, REPORT
 
@@ -41,6 +42,8 @@ def write_run_page(result: Result) -> None:
     pictures: dict[str, Any] = {}
     with _only_warning(f"the pictures of {REPORT}"):
         pictures = run_pictures(result)
+    with _only_warning(f"the interactive view of {REPORT}"):
+        pictures |= _interactive_view(result)
     with _only_warning(REPORT):
         recipe, summary = result.recipe, result.summary
         method = method_title(recipe.method.name)
@@ -147,6 +150,29 @@ def _mixed_rows(result: Result, mixer: Mixer) -> list[GalleryRow]:
         dataclasses.replace(row, source=shown(row.source), destination=shown(row.destination), mixed=shown(row.mixed))
         for row in rows
     ]
+
+
+def _interactive_view(result: Result) -> dict[str, Any]:
+    """The view of some test images, with the maps that the run's method uses, by default the feature map."""
+    recipe, data = result.recipe, result.test_data
+    if len(data) < 2:
+        return {}
+    chosen = data.take(varied(data.labels))
+    mean, std = (torch.tensor(values)[:, None, None] for values in (data.mean, data.std))
+    clean, device = chosen.images.float() / 255, next(result.network.parameters()).device
+    images, labels = ((clean - mean) / std).to(device), chosen.labels.to(device)
+    section = recipe.method.saliency
+    own = None if section.name is None else section.build(result.network, Normalization(data.mean, data.std))
+    view = explorer_data(
+        clean,
+        chosen.labels,
+        data.classes,
+        (own or saliency_source("feature-map", result.network))(images, labels),
+        gradients=saliency_source("input-gradient", result.network)(images, labels),
+        objects=chosen.masks,
+        origin="the network trained here",
+    )
+    return {"explorer": view}
 
 
 def _result_table(result: dict[str, Any]) -> ResultTable:

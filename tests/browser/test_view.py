@@ -1,0 +1,100 @@
+"""The view in a browser: nothing is loaded, the keyboard works, and it fits narrow screens in light and dark."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+NOW = "return explorer.show()"
+
+
+def value_of(browser: webdriver.Chrome, name: str) -> str:
+    return browser.find_element(By.ID, f"x-{name}-value").text
+
+
+def test_nothing_is_requested_and_nothing_goes_wrong(opened: Any, page: Path) -> None:
+    browser = opened(page)
+    browser.execute_script("explorer.show({ source: 3, destination: 6 }); explorer.show({ source: 5 })")
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    requested = [one["params"]["request"]["url"] for one in events if one["method"] == "Network.requestWillBeSent"]
+    assert page.as_uri() in requested
+    assert [url for url in requested if url != page.as_uri() and not url.startswith("data:")] == []
+    assert browser.get_log("browser") == []
+
+
+def test_sliders_move_by_arrow_keys_and_shortcuts_redraw_and_swap(opened: Any, page: Path) -> None:
+    browser = opened(page)
+    for name, before, after in (("temperature", "0.2", "0.3"), ("threshold", "1.00", "1.05"), ("grid", "8", "10")):
+        slider = browser.find_element(By.ID, f"x-{name}")
+        assert value_of(browser, name) == before
+        slider.send_keys(Keys.ARROW_RIGHT)
+        assert value_of(browser, name) == slider.get_attribute("aria-valuetext") == after
+    settings = browser.execute_script(NOW)["settings"]
+    assert (settings["temperature"], settings["threshold"], settings["grid"]) == (0.3, 1.05, 10)
+    draws = browser.execute_script(NOW)["draws"]
+    browser.find_element(By.TAG_NAME, "body").send_keys("r")
+    redrawn = browser.execute_script(NOW)
+    assert redrawn["draws"] != draws
+    assert redrawn["settings"]["seed"] == 1
+    browser.find_element(By.TAG_NAME, "body").send_keys("s")
+    swapped = browser.execute_script(NOW)["settings"]
+    assert (swapped["source"], swapped["destination"]) == (1, 0)
+    browser.find_element(By.CSS_SELECTOR, "#x-source input:checked").send_keys(Keys.ARROW_RIGHT)
+    assert browser.execute_script(NOW)["settings"]["source"] == 2
+    browser.find_element(By.ID, "x-normalize").send_keys("max")
+    assert browser.execute_script(NOW)["settings"]["normalize"] == "max"
+    browser.find_element(By.ID, "x-reset").send_keys(Keys.ENTER)
+    assert browser.execute_script(NOW)["settings"]["seed"] == 0
+
+
+def test_choosing_the_other_sides_image_swaps_the_two(opened: Any, page: Path) -> None:
+    browser = opened(page)
+    settings = browser.execute_script("return explorer.show({ source: 1 })")["settings"]
+    assert (settings["source"], settings["destination"]) == (1, 0)
+    settings = browser.execute_script("return explorer.show({ destination: 1 })")["settings"]
+    assert (settings["source"], settings["destination"]) == (0, 1)
+
+
+def test_every_control_has_a_name_and_every_picture_a_description(opened: Any, page: Path) -> None:
+    browser = opened(page)
+    for control in browser.find_elements(By.CSS_SELECTOR, "#explorer input, #explorer select, #explorer button"):
+        assert control.accessible_name, control.get_attribute("outerHTML")
+    for canvas in browser.find_elements(By.CSS_SELECTOR, "#explorer canvas"):
+        assert ": " in canvas.get_attribute("aria-label")
+
+
+def test_the_words_are_the_numbers(opened: Any, page: Path) -> None:
+    browser = opened(page)
+    result = browser.execute_script("return explorer.show({ source: 0, destination: 1, temperature: 0.5 })")
+    labels = browser.find_element(By.ID, "x-labels").text
+    for weight in (result["area"], result["calibrated"], result["visible"]["weight"]):
+        share = int(100 * weight + 0.5)
+        assert f"disc {share} % · star <b> {100 - share} %" in labels.replace("\u00a0", " ")
+    assert f"λ = {result['area']:.4f}" in labels
+    cells = sum(result["salient"]["values"]), sum(result["mask"]["values"])
+    sentence = browser.find_element(By.ID, "x-sentence").text
+    assert sentence.startswith(f"{cells[0]} of 64 cells are salient, and {cells[1]} of these are grafted")
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_the_page_does_not_overflow(opened: Any, page: Path, width: int) -> None:
+    browser = opened(page, width)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    elements = "return [...document.querySelectorAll('main *')]"
+    outside = f"{elements}.filter((one) => one.getBoundingClientRect().right > innerWidth + 1)"
+    assert browser.execute_script(f"{outside}.map((one) => one.outerHTML.slice(0, 80))") == []
+
+
+def test_light_and_dark_follow_the_system_and_the_button(opened: Any, page: Path) -> None:
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    light, dark = (opened(page, scheme=scheme).execute_script(paper) for scheme in ("light", "dark"))
+    assert light != dark
+    browser = opened(page, scheme="dark")
+    button = browser.find_element(By.CSS_SELECTOR, ".theme")
+    for expected in (light, dark, light):
+        button.click()
+        assert browser.execute_script(paper) == expected
