@@ -26,7 +26,7 @@ check: $(VENV)/.installed-dev
 	$(VENV)/bin/mypy
 
 docs: $(VENV)/.installed-dev
-	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 	@echo "The site is in site/: open site/index.html, or for its search run python -m http.server --directory site"
 
 # The site shows the Mermaid diagrams as pictures, since Mermaid itself would come from a CDN. Needs npm and chromium.
