@@ -18,6 +18,7 @@ import typer
 from saligraft import __version__
 from saligraft.cli.bench import bench
 from saligraft.cli.demo import demo
+from saligraft.cli.doctor import doctor
 from saligraft.cli.evaluate import evaluate
 from saligraft.cli.explore import explore
 from saligraft.cli.export import export
@@ -82,6 +83,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "bench": bench,
     "match-temperature": match_temperature,
     "list": list_choices,
+    "doctor": doctor,
 }
 
 

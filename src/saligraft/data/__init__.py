@@ -13,7 +13,7 @@ from saligraft.data.folder import folder
 from saligraft.data.image_files import ImageFiles
 from saligraft.data.imagenet import imagenet
 from saligraft.data.loader import Batch, InMemoryLoader, Loader, crop_and_flip
-from saligraft.data.own_data import OwnData, as_splits, load_own
+from saligraft.data.own_data import load_own
 from saligraft.data.shapes import shapes
 from saligraft.data.speech_commands import speech_commands
 from saligraft.data.streaming_loader import StreamingLoader
@@ -29,11 +29,9 @@ __all__ = [
     "InMemoryLoader",
     "Inputs",
     "Loader",
-    "OwnData",
     "Split",
     "StreamedData",
     "StreamingLoader",
-    "as_splits",
     "crop_and_flip",
     "load",
     "make_data_loader",

@@ -20,8 +20,9 @@ from torch.utils.data import Dataset
 from saligraft import checks
 from saligraft.config.method_section import Normalization
 from saligraft.config.recipe import Recipe, make_recipe
-from saligraft.data import Batch, Split, as_splits
+from saligraft.data import Batch, Split
 from saligraft.data.keyed_draws import key
+from saligraft.data.own_data import as_splits
 from saligraft.import_path import GIVEN
 from saligraft.networks.weights import load_weights_file
 from saligraft.regularizers import DropBlock, set_drop_block_progress
