@@ -154,3 +154,45 @@ def test_classification_losses_refuse_numbers_and_negative_rows() -> None:
         sg.MixingStep(Regressor(3))(images, torch.full((B, 3), -1.0))
     with pytest.raises(TypeError, match="must be integer class indices"):
         sg.saliency_source("cam", Regressor(3))(images, torch.randn(B))
+
+
+VIDEO = nn.Sequential(
+    nn.Conv3d(3, 8, 3, padding=1), nn.BatchNorm3d(8), nn.ReLU(), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(8, B)
+)
+SIGNAL = nn.Sequential(
+    nn.Conv1d(3, 8, 3, stride=2), nn.BatchNorm1d(8), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(8, B)
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "maps"), [(VIDEO, (B, 3, 4, 16, 12), (B, 16, 12)), (SIGNAL, (B, 3, 41), (B, 1, 20))]
+)
+def test_convolutional_networks_have_maps_of_videos_and_signals(
+    model: nn.Sequential, shape: tuple[int, ...], maps: tuple[int, ...]
+) -> None:
+    inputs = torch.rand(shape, generator=seeded())
+    capture = sg.SaliencyCapture(model)
+    saliency = capture(inputs)[1]
+    assert capture.layer_name == "2"
+    features = model[:3](inputs).abs()
+    torch.testing.assert_close(saliency, features.sum(dim=(1, 2)) if len(shape) == 5 else features.sum(1, keepdim=True))
+    assert saliency.shape == maps
+    out = sg.GraftingStep(model, sg.SaliencyGrafting())(inputs, torch.arange(B))
+    out.loss.backward()
+    assert out.mixed.images.shape == shape
+
+
+def test_tokens_of_signals_are_not_taken_for_channels() -> None:
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block, self.head = nn.Linear(3, 8), nn.Linear(8, B)
+
+        def forward(self, signals: Tensor) -> Tensor:
+            return self.head(self.block(signals.transpose(1, 2)).mean(dim=1))
+
+    signals, labels = torch.rand(B, 3, 32), torch.arange(B)
+    with pytest.raises(ValueError, match="pass a function of the images that returns maps as saliency_source="):
+        sg.GraftingStep(Tokens(), sg.SaliencyGrafting())(signals, labels)
+    step = sg.GraftingStep(Tokens(), sg.SaliencyGrafting(), saliency_source=lambda x: x.abs().mean(1, keepdim=True))
+    assert step(signals, labels).mixed.images.shape == signals.shape

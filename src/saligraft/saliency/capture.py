@@ -80,7 +80,7 @@ class SaliencyCapture(nn.Module):
 
     def _attach(self, model: nn.Module, images: Tensor) -> tuple[_Recorder, ExitStack]:
         """Set the hook, in the first call after a search for the layer; the stack undoes all."""
-        checks.images(images)
+        checks.images(images, dims=checks.ANY_SHAPE)
         with ExitStack() as attached:
             attached.enter_context(exclusive_use(model))
             if self.site is None:
@@ -164,7 +164,7 @@ def _record(site: Site, *, mean: bool) -> _Recorder:
     maps: list[Tensor] = []
     misfits: list[tuple[int, ...]] = []
     thread: list[int] = []
-    is_output, tokens = site.side == "output", len(site.layout.axes) == 3
+    is_output, tokens = site.side == "output", site.layout.axes in ("bnc", "nbc")
 
     def hook(_: nn.Module, arguments: tuple[Any, ...], output: object = None) -> None:
         if not torch.compiler.is_compiling() and threading.get_ident() not in thread:

@@ -53,6 +53,8 @@ ACTIVATIONS: dict[Callable[..., Any], tuple[str, int]] = {
     F.leaky_relu: ("leaky_relu", 1),
 }
 # Their output size is fixed: VGG's 7 x 7, which only repeats cells of small images.
+# Modules on videos or signals whose output has its channels first.
+CHANNELS_FIRST = (nn.Conv1d, nn.Conv3d, nn.BatchNorm1d, nn.BatchNorm3d, nn.MaxPool1d, nn.MaxPool3d, nn.AvgPool1d)
 RESIZING_POOLS = (F.adaptive_avg_pool2d, F.adaptive_max_pool2d)
 
 
@@ -146,7 +148,8 @@ class _MapSearch(TorchFunctionMode):
         self.reading: Reading | None = None
         self.stray_tokens: tuple[int, ...] | None = None  # shape of tokens after the map that form no grid
         self._network, self._layer = network, layer
-        self._image = image_shape(images)
+        self._image, self._dims = image_shape(images), images.ndim
+        self._channels_first: set[tuple[int, ...]] = set()  # shapes of maps of videos and signals
         self._sites: list[Site] = []  # where `_tensor` can be read, in order of appearance
         self._tensor: Tensor | None = None
         self._version = 0
@@ -193,6 +196,8 @@ class _MapSearch(TorchFunctionMode):
         if tensor is not None and threading.get_ident() == self._thread:
             self._weights_seen |= any(weight is not None for weight in module._parameters.values())
             self.outputs[name] = tuple(tensor.shape)
+            if isinstance(module, CHANNELS_FIRST) and tensor.ndim == self._dims:
+                self._channels_first.add(tuple(tensor.shape))
             self._see(tensor, name, module)
 
     def _see(self, tensor: Tensor, name: str, origin: nn.Module | None) -> None:
@@ -219,6 +224,13 @@ class _MapSearch(TorchFunctionMode):
 
     def _read(self, tensor: Tensor) -> Reading | None:
         shape = tuple(tensor.shape)
+        if self._dims != 4:
+            # Only shapes that a convolution or its like returned: the axes of tokens cannot be told from the shape.
+            flat = read_map(
+                (*shape[:2], 1, *shape[2:]) if self._dims == 3 else (*shape[:2], *shape[3:]), self._image, strict=False
+            )
+            fits = shape in self._channels_first and flat is not None
+            return Reading(Layout("bcl" if self._dims == 3 else "bcthw"), flat.grid) if flat and fits else None
         if len(shape) == 3:
             return read_tokens(shape, self._image, self._grids)
         reading = read_map(shape, self._image, strict=self._strict)
@@ -230,7 +242,7 @@ class _MapSearch(TorchFunctionMode):
 
     def _are_stray_tokens(self, tensor: Tensor) -> bool:
         """Tokens as wide as the map's that form no grid: the network dropped or pooled some and uses the rest."""
-        if self._tensor is None or not self._tensor.ndim == tensor.ndim == 3:
+        if self._dims != 4 or self._tensor is None or not self._tensor.ndim == tensor.ndim == 3:
             return False
         (batch, tokens, channels), held = tensor.shape, self._tensor.shape
         return batch == self._image.batch and channels == held[2] and 1 < tokens < held[1]
@@ -278,5 +290,6 @@ def _no_map(layer: str | None, outputs: dict[str, tuple[int, ...]], image: Image
         )
     return ValueError(
         f"model must hold a map of the image in some layer, (B, C, h, w), (B, h, w, C) or tokens (B, N, C); none was "
-        f"found for {size}. Name a layer by layer= if there is one. Modules and what they return: {listed}"
+        f"found for {size}. Name a layer by layer= if there is one, or pass a function of the images that returns maps "
+        f"as saliency_source=. Modules and what they return: {listed}"
     )

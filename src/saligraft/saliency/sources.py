@@ -80,7 +80,7 @@ class FeatureMap(NetworkSource):
         return cast(SaliencyCapture, unwrapped(self.capture))
 
     def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        checks.images(images)
+        checks.images(images, dims=checks.ANY_SHAPE)
         with torch.no_grad(), without_trace(self.network, images, self.mode):
             model = without_ddp(self.model)  # DDP would synchronise buffers
             return self._captured(model, images)[1] if model is self.model else self._reader.run(model, images)[1]
@@ -118,7 +118,7 @@ class OwnFunction(SaliencySource):
         self._warned = False
 
     def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
-        checks.images(images)
+        checks.images(images, dims=checks.ANY_SHAPE)
         if self._labels is not None and labels is None:
             raise ValueError("labels must be given to the saliency function, which takes them; got None")
         with ExitStack() as stack:

@@ -14,6 +14,8 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
+from saligraft import checks
+
 Grid = tuple[int, int]
 
 # Without a patch grid seen earlier in the pass, more leading tokens than this do not count as a prefix:
@@ -29,7 +31,7 @@ class Layout(NamedTuple):
         prefix: number of tokens before the patches.
     """
 
-    axes: Literal["bchw", "bhwc", "bnc", "nbc"]
+    axes: Literal["bchw", "bhwc", "bnc", "nbc", "bcthw", "bcl"]
     prefix: int = 0
 
 
@@ -60,8 +62,8 @@ class Reading(NamedTuple):
 
 
 def image_shape(images: Tensor) -> ImageShape:
-    """Return the size of images (B, C, H, W)."""
-    return ImageShape(images.shape[0], images.shape[2], images.shape[3])
+    """Return the size of images (B, C, H, W), of a video's frames, or of signals, which are 1 high."""
+    return ImageShape(images.shape[0], *checks.frame_size(images))
 
 
 def read_map(shape: tuple[int, ...], image: ImageShape, *, strict: bool) -> Reading | None:
@@ -119,9 +121,16 @@ def token_grid(cells: int, image: ImageShape) -> Grid | None:
 
 
 def channels_first(features: Tensor, layout: Layout) -> Tensor:
-    """Bring features to (B, C, h, w), or (B, C, h·w, 1) for tokens, whose prefix is dropped."""
+    """Bring features to (B, C, h, w), or (B, C, h·w, 1) for tokens, whose prefix is dropped.
+
+    Frames of videos count as channels, (B, C·t, h, w); maps of signals are one row, (B, C, 1, l).
+    """
     if layout.axes == "bchw":
         return features
+    if layout.axes == "bcthw":
+        return features.flatten(1, 2)  # summed over channels and frames alike
+    if layout.axes == "bcl":
+        return features[:, :, None]
     if layout.axes == "bhwc":
         return features.permute(0, 3, 1, 2)
     if layout.axes == "bnc":
