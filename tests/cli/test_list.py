@@ -49,7 +49,9 @@ def test_each_protocol_shows_its_rows_with_table_and_expected_error(capsys: pyte
     assert shown["cifar100-pyramidnet-200-240-cutmix"] == "Table 2†: 14.47 / 2.97"
     assert shown["shapes-wrn-10-2"] == "Shapes, WRN-10-2, plain training"
     assert shown["cub-resnet-50-mixup"] == "Table 10: localization 32.94 ± 0.11"
-    assert shown["shapes-wrn-10-2-puzzlemix"] == "measured here: 26.1"
+    assert shown["shapes-wrn-10-2-puzzlemix"].startswith("ours, ")
+    assert shown["shapes-wrn-10-2-puzzlemix"].endswith(" epochs: 26.1")
+    assert shown["cifar100-wrn-10-2-cutmix"] == "ours, 15 epochs: 80.9"
 
 
 def test_without_a_topic_all_but_the_settings_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,4 +68,5 @@ def test_the_methods_table_shows_passes(capsys: pytest.CaptureFixture[str]) -> N
     for name, passes in (("mixup", "1 + 1"), ("saliency-grafting", "2 + 2"), ("attentive-cutmix", "2 + 1")):
         assert passes in next(line for line in shown.splitlines() if line.startswith(f" {name} "))
     assert "×" not in shown
+    assert "To compare methods" in shown
     assert "saligraft bench methods" in " ".join(shown.split())

@@ -260,7 +260,7 @@ def test_the_best_value_over_several_seeds(
         f"lr-{value}-seed{seed}" for value in ("0.01", "0.001") for seed in (0, 3)
     }
     mean = table["runs"][table["best"]]["mean_top1_error"]
-    assert f"best optimizer.lr: {table['best']} ({mean:.2f} % top-1 error, mean of 2 seed(s))" in shown
+    assert f"best optimizer.lr: {table['best']} ({mean:.2f} % top-1 error, mean of 2 seeds)" in shown
     for arguments, words in (
         ([*choice, "--seeds", "0,x"], "--seeds must be numbers such as 0,1,2, got '0,x'"),
         ([*choice, "--seeds", "1,1"], "seeds must differ, got 1, 1"),

@@ -142,6 +142,14 @@ def test_experiments_share_equal_runs_wherever_the_data_are(tmp_path: Path) -> N
     assert run_folder(grafting.load(1), tmp_path).parent == run_folder(grafting.load(0), tmp_path).parent
 
 
+def test_a_parent_folder_holds_the_data_of_several_experiments(tmp_path: Path) -> None:
+    for name in ("cifar100", "tiny-imagenet"):
+        (tmp_path / name).mkdir()
+    for experiment, folder in (("table-wrn", "cifar100"), ("table-tiny", "tiny-imagenet"), ("table-localization", "")):
+        roots = {row.load(0).data.root for row in rows(experiment, "laptop", tmp_path).values()}
+        assert roots == {str(tmp_path / folder)}
+
+
 def test_the_command_of_a_row_trains_its_recipe(tmp_path: Path) -> None:
     row = rows("table-scarcity", "laptop", Path("data"))["cutmix-100"]
     words = row.command(3, "", tmp_path)

@@ -9,6 +9,11 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
+COMPARING = """\
+  saligraft show --methods all            pictures of each on the same pairs
+  saligraft demo                          plain, CutMix, Saliency Grafting
+  saligraft train RECIPE --method NAME    one run of each
+  saligraft reproduce table-wrn           a table of the paper, over seeds"""
 Topic = Literal["methods", "saliency", "networks", "data", "recipes", "schedules", "settings"]
 
 
@@ -40,6 +45,8 @@ def list_choices(
         if place:
             console.print()
         console.print(TOPICS[name]())
+    if topic in (None, "methods"):
+        console.print(f"\n[bold]To compare methods[/bold]\n{COMPARING}", highlight=False)
 
 
 def _methods() -> "Table":
@@ -107,19 +114,22 @@ def _recipes() -> "Table":
     for protocol, rows in bundled_protocols().items():
         table.add_section()
         for row, settings in rows.items():
-            expected = _expected(settings["expected"][0]) if settings["expected"] else "–"
+            epochs = settings.get("training", {}).get("epochs")
+            expected = _expected(settings["expected"][0], epochs) if settings["expected"] else "–"
             table.add_row(*((protocol, f"{settings['title']}\n{expected}") if row == PLAIN else (f"  {row}", expected)))
     table.caption = (
         "Indented names are rows: saligraft train shapes-wrn-10-2 --method cutmix, or shapes-wrn-10-2-cutmix. Tables "
-        "are the paper's: top-1 / top-5 error ± standard error; † quoted there from other papers."
+        "are the paper's: top-1 / top-5 error ± standard error; † quoted there from other papers. Ours: measured with "
+        "this recipe, whose header says on what."
     )
     table.caption_justify = "left"
     return table
 
 
-def _expected(result: dict[str, Any]) -> str:
+def _expected(result: dict[str, Any], epochs: int | None) -> str:
     """The source of a row's result, and its numbers."""
-    source, digits = (f"Table {result['table']}", 2) if "table" in result else ("measured here", 1)
+    here = "ours" if epochs is None else f"ours, {epochs} epochs"
+    source, digits = (f"Table {result['table']}", 2) if "table" in result else (here, 1)
     numbers = [result[kind] for kind in ("top1", "top5", "localization") if kind in result]
     shown = " / ".join(" ± ".join(f"{part:.{digits}f}" for part in number) for number in numbers)
     accuracy = "localization " if "localization" in result else ""

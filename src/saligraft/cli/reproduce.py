@@ -30,7 +30,11 @@ def reproduce(
     ] = None,
     data_root: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder of the data set's files.", show_default="shapes, or data/NAME"),
+        typer.Option(
+            metavar="DIR",
+            help="Folder of the data set's files, or of folders such as cifar100, tiny-imagenet and cub.",
+            show_default="shapes, or data/NAME",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -58,6 +62,9 @@ def reproduce(
     [bold]saligraft reproduce --list[/bold]   all experiments, with their cost
 
     [bold]saligraft reproduce table-wrn --data-root data/cifar100[/bold]   a small Table 3, on real images
+
+    [bold]saligraft reproduce table-wrn table-tiny --data-root data[/bold]   two data sets, in data/cifar100 and
+    data/tiny-imagenet
 
     [bold]saligraft reproduce all --scale smoke[/bold]   everything once, in minutes
 

@@ -140,7 +140,8 @@ def train(
         if outcome is not None:
             runs = [(value, summary) for value, summaries in outcome.summaries.items() for summary in summaries]
             _print_results({f"{value}, seed {summary['seed']}": summary for value, summary in runs})
-            best = f"{outcome.best} ({outcome.errors[outcome.best]:.2f} % top-1 error, mean of {len(each)} seed(s))"
+            count = f"{len(each)} seed{'s' * (len(each) > 1)}"
+            best = f"{outcome.best} ({outcome.errors[outcome.best]:.2f} % top-1 error, mean of {count})"
             print(f"best {outcome.setting}: {best}, selected by test error, so the number is optimistic")
             print("\n".join(f"run folder: {path}" for path in outcome.folders[outcome.best]))
         return
@@ -217,8 +218,11 @@ def _print_results(summaries: dict[str, dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from saligraft.training.results import LAST_EPOCHS
+
     table = Table("error (%)", box=None, pad_edge=False, header_style="bold")
-    for column in ("best", "mean of last 10", "final"):
+    last = min(LAST_EPOCHS, *(summary["epochs"] for summary in summaries.values()))
+    for column in ("best", f"mean of last {last}", "final"):
         table.add_column(column, justify="right")
     for run, summary in summaries.items():
         for title, name in (("top-1", "top1_error"), ("top-5", "top5_error")):

@@ -119,7 +119,7 @@ class NetworkSection(RecipeSection):
     options: dict[str, Any] = {}
     """Options of the network, such as dropout and drop_block of a Wide ResNet."""
     weights: str | None = None
-    """File of initial weights, safetensors or a state dict of torch; a head for other classes is initialised anew."""
+    """File of initial weights, safetensors or a state dict of torch; a head for other classes is re-initialised."""
 
     @model_validator(mode="after")
     def _can_be_built(self) -> Self:

@@ -258,13 +258,17 @@ def rows_of(
         experiment: The declaration.
         scale: Its size.
         regimes: Maps protocol, scale and whether real data are at hand to a regime.
-        data_root: Folder of the data set's files; None for `shapes` at the scale `laptop`, as always at `smoke`.
+        data_root: Folder of the data set's files, or of such folders named after their data sets; None for `shapes` at
+            the scale `laptop`, as always at `smoke`.
         overrides: Settings for all rows, "section.key=value".
     """
     rows = []
     for part in experiment.parts:
         regime = regimes(part.protocol, scale, data_root is not None)
-        root = () if data_root is None or scale == "smoke" else (f"data.root={data_root}",)
+        root: tuple[str, ...] = ()
+        if data_root is not None and scale != "smoke":
+            below = data_root / load_recipe(regime.recipe).data.name
+            root = (f"data.root={below if below.is_dir() else data_root}",)
         last = (*root, *overrides)
         for case in (case for case in part.cases if scale in case.at):
             rows += [_row(experiment, part, case, method, scale, regime, last) for method in part.methods]
@@ -421,7 +425,7 @@ def cost_of(rows: Sequence[Row], seeds: int) -> str:
         passes = passes_of(recipe)
         runs, epochs = runs + count, epochs + count * recipe.training.epochs
         forward, backward = forward + count * passes.forward, backward + count * passes.backward
-    return f"{runs:,} run{'s' * (runs > 1)}, {epochs:,} epochs, {forward:,} + {backward:,} passes"
+    return f"{runs:,} run{'s' * (runs > 1)}, {epochs:,} epoch{'s' * (epochs != 1)}, {forward:,} + {backward:,} passes"
 
 
 def run_folder(recipe: Recipe, out: Path) -> Path:

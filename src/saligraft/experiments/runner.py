@@ -56,7 +56,7 @@ def run_jobs(jobs: Sequence[Job], launch: Launcher, say: Callable[[str], None] =
         measures = tuple(dict.fromkeys((*known.measures, *job.measures)))
         merged[job.folder] = replace(known, measures=measures)
     missing = [job for job in merged.values() if not job.done]
-    say(f"{len(merged)} runs, {len(merged) - len(missing)} of them finished")
+    say(f"{len(merged)} run{'s' * (len(merged) != 1)}, {len(merged) - len(missing)} of them finished")
     failures: dict[Path, str] = {}
     ended = 0
 

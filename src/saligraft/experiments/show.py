@@ -227,7 +227,8 @@ def network_of_run(folder: Path) -> Lens:
     """
     run = load_run(folder)
     recipe, inputs = run.recipe, run.inputs
-    origin = f"{recipe.network.name}, trained for {recipe.training.epochs} epochs on {recipe.data.name} ({folder})"
+    epochs = f"{recipe.training.epochs} epoch{'s' * (recipe.training.epochs != 1)}"
+    origin = f"{recipe.network.name}, trained for {epochs} on {recipe.data.name} ({folder})"
     size = inputs.image_shape[1:]
     return Lens(
         network=run.network.cpu(), mean=inputs.mean, std=inputs.std, size=size, origin=origin, classes=inputs.classes

@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from saligraft.reports.page import versions, write_page
 from saligraft.reports.tables import ResultTable
 from saligraft.saliency.base import NetworkSource
 from saligraft.saliency.sources import SALIENCY_SOURCES, saliency_source
-from saligraft.training.results import EpochMetrics, Result
+from saligraft.training.results import LAST_EPOCHS, EpochMetrics, Result
 from saligraft.training.run_folder import RECIPE, REPORT
 
 BATCH = 32  # test images that pairs are drawn from: enough to choose from, fast for any network
@@ -180,7 +179,9 @@ def _result_table(result: dict[str, Any]) -> ResultTable:
         (title, *(f"{result[name][kind]:.2f} %" for kind in ("best", "last10_mean", "final")))
         for title, name in (("Top-1 error", "top1_error"), ("Top-5 error", "top5_error"))
     )
-    return ResultTable(columns=("", "best epoch", "mean of last 10", "final"), rows=rows)
+    return ResultTable(
+        columns=("", "best epoch", f"mean of last {min(LAST_EPOCHS, result['epochs'])}", "final"), rows=rows
+    )
 
 
 def _curves(metrics: Sequence[EpochMetrics]) -> list[Curve]:
@@ -193,9 +194,11 @@ def _curves(metrics: Sequence[EpochMetrics]) -> list[Curve]:
 def _facts(result: Result, folder: Path) -> dict[str, str]:
     facts = {"Run again": f"saligraft train {folder / RECIPE} --out ANOTHER_FOLDER"}
     if result.timing:  # a resumed run may have lost its times
-        seconds = sum(line.seconds for line in result.timing)
-        rate = fmean(line.images_per_second for line in result.timing)
-        facts["Time"] = f"{seconds:.0f} s, {rate:,.0f} images/s"
+        seconds, cpu_seconds = (sum(getattr(line, key) for line in result.timing) for key in ("seconds", "cpu_seconds"))
+        rate = sum(line.seconds * line.images_per_second for line in result.timing) / seconds
+        facts["Time of training"] = (
+            f"{seconds:.0f} s by the clock, so {rate:,.0f} images/s; {cpu_seconds:.0f} s of CPU time; without tests"
+        )
     passes = result.recipe.passes_per_step
     if passes is not None:
         facts["Passes per step"] = f"{passes.forward} forward, {passes.backward} backward"

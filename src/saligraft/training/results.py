@@ -85,9 +85,9 @@ class EpochTiming(NamedTuple):
 
     Args:
         epoch: Epoch, counted from 1.
-        seconds: Seconds of the training part.
-        images_per_second: Images per second of the training part.
-        test_seconds: Seconds of the test after it.
+        seconds: Seconds of the training part, by the clock.
+        images_per_second: Images per second of the training part, by the clock.
+        test_seconds: Seconds of the test after it, by the clock.
         cpu_seconds: CPU time of this process while training, which other programs do not prolong.
     """
 
