@@ -42,7 +42,7 @@ def test_every_row_is_a_valid_recipe(name: str, scale: ScaleName) -> None:
         for row in rows(name, scale, data_root).values():
             recipe = row.load(1, row.variants[0])
             assert recipe.seed == 1
-            on_shapes = scale == "smoke" or (scale == "laptop" and data_root is None)
+            on_shapes = scale == "smoke" or (scale == "laptop" and data_root is None) or row.name.startswith("shapes-")
             assert (recipe.data.name == "shapes") == on_shapes
             assert recipe.data.root == (None if on_shapes or data_root is None else "data")
             assert not recipe.never_mixes
@@ -148,6 +148,10 @@ def test_a_parent_folder_holds_the_data_of_several_experiments(tmp_path: Path) -
     for experiment, folder in (("table-wrn", "cifar100"), ("table-tiny", "tiny-imagenet"), ("table-localization", "")):
         roots = {row.load(0).data.root for row in rows(experiment, "laptop", tmp_path).values()}
         assert roots == {str(tmp_path / folder)}
+    pyramidnet = [row.load(0).data.root for row in rows("table-pyramidnet", "laptop", tmp_path).values()]
+    assert set(pyramidnet) == {str(tmp_path / "cifar100")}  # its recipe is one of shapes, with other data
+    truth = [row.load(0).data.root for row in rows("label-truth", "laptop", tmp_path).values()]
+    assert truth == [None, str(tmp_path / "tiny-imagenet"), str(tmp_path)]
 
 
 def test_the_command_of_a_row_trains_its_recipe(tmp_path: Path) -> None:

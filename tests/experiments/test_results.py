@@ -159,13 +159,13 @@ def test_more_metrics_than_rows_make_a_table_with_a_line_per_metric(tmp_path: Pa
             measures["label_truth"] = {metric.key.partition("/")[2]: value}
             (folder / MEASURES).write_text(json.dumps(measures))
     table = result_table(experiment, collect(experiment, rows, 2, tmp_path))
-    assert table.columns == ("Method", "Saliency Grafting", "Saliency Grafting")
+    assert table.columns == ("Method", *["Saliency Grafting"] * 3)
     lines = {line[0]: line[1:] for line in table.rows}
     margin = 12.7062  # t of 97.5 % with one degree of freedom, times a standard error of 1
     assert lines["Grafting, error of area labels"][0] == f"9.00 ± 1.00 [{9 - margin:.2f}, {9 + margin:.2f}]"
-    assert lines["Group"] == ("Tiny-ImageNet", "CUB")
-    assert lines["Grafting, diversity"] == ("–", "–")
-    assert lines["Passes"] == ("2 + 2", "2 + 2")
+    assert lines["Group"] == ("shapes, true masks", "Tiny-ImageNet, boxes", "CUB, boxes")
+    assert lines["Grafting, diversity"] == ("–",) * 3
+    assert lines["Passes"] == ("2 + 2",) * 3
 
 
 @pytest.mark.parametrize(

@@ -258,18 +258,14 @@ def rows_of(
         experiment: The declaration.
         scale: Its size.
         regimes: Maps protocol, scale and whether real data are at hand to a regime.
-        data_root: Folder of the data set's files, or of such folders named after their data sets; None for `shapes` at
-            the scale `laptop`, as always at `smoke`.
+        data_root: Folder of the data set's files, or of such folders by the data sets' names; None for `shapes` at the
+            scale `laptop`, as always at `smoke`.
         overrides: Settings for all rows, "section.key=value".
     """
     rows = []
     for part in experiment.parts:
         regime = regimes(part.protocol, scale, data_root is not None)
-        root: tuple[str, ...] = ()
-        if data_root is not None and scale != "smoke":
-            below = data_root / load_recipe(regime.recipe).data.name
-            root = (f"data.root={below if below.is_dir() else data_root}",)
-        last = (*root, *overrides)
+        last = (*_root_settings(regime, data_root), *overrides)
         for case in (case for case in part.cases if scale in case.at):
             rows += [_row(experiment, part, case, method, scale, regime, last) for method in part.methods]
     if scale == "paper":
@@ -281,6 +277,14 @@ def rows_of(
                 epochs = passes_of(members[experiment.subject].load(0)).forward
                 rows.insert(rows.index(members[method]) + 1, _equal_passes(members[method], epochs))
     return rows
+
+
+def _root_settings(regime: Regime, data_root: Path | None) -> tuple[str, ...]:
+    name = _load(regime.recipe, None, regime.settings).data.name
+    if data_root is None or name == "shapes":
+        return ()
+    own = data_root / name
+    return (f"data.root={own if own.is_dir() else data_root}",)
 
 
 def _row(

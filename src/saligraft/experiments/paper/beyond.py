@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from saligraft.config.recipe_file import PLAIN
 from saligraft.experiments.experiment import BEST, GRAFTING, LAST, MEMORISED, Case, Experiment, Metric, Part
-from saligraft.experiments.paper.regimes import CUB, HELD_OUT, TINY, WRN
+from saligraft.experiments.paper.regimes import CUB, HELD_OUT, SHAPES, TINY, WRN
 
 REGIME = Experiment(
     name="regime",
@@ -119,7 +119,7 @@ LABEL_TRUTH = Experiment(
             cases=(
                 Case(
                     settings=("training.keep_checkpoints=4",),
-                    paper=("training.checkpoint_epochs=150",),
+                    paper=(f"training.checkpoint_epochs={paper_epochs}",),
                     laptop=(f"training.checkpoint_epochs={epochs}",),
                     smoke=("training.checkpoint_epochs=1",),
                 ),
@@ -127,7 +127,11 @@ LABEL_TRUTH = Experiment(
             group=group,
             title=title,
         )
-        for protocol, group, title, epochs in ((TINY, "tiny", "Tiny-ImageNet", 10), (CUB, "cub", "CUB", 8))
+        for protocol, group, title, epochs, paper_epochs in (
+            (SHAPES, "shapes", "shapes, true masks", 15, 8),
+            (TINY, "tiny", "Tiny-ImageNet, boxes", 10, 150),
+            (CUB, "cub", "CUB, boxes", 8, 150),
+        )
     ),
     metrics=(
         *(
