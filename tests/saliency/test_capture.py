@@ -122,7 +122,7 @@ def test_wrong_layers_are_named_with_what_would_be_right(images):
 
 def test_wrong_images_are_refused():
     with pytest.raises(ValueError, match=r"images must have shape \(B, C, H, W\)"):
-        SaliencyCapture(Net())(torch.randn(3, 12, 16))
+        SaliencyCapture(Net())(torch.randn(12, 16))
     with pytest.raises(TypeError, match="images must be floating point"):
         SaliencyCapture(Net())(torch.zeros(1, 3, 12, 16, dtype=torch.uint8))
 
