@@ -17,6 +17,7 @@ import typer
 
 from saligraft import __version__
 from saligraft.cli.bench import bench
+from saligraft.cli.compare import compare
 from saligraft.cli.demo import demo
 from saligraft.cli.doctor import doctor
 from saligraft.cli.evaluate import evaluate
@@ -75,6 +76,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "show": show,
     "explore": explore,
+    "compare": compare,
     "train": train,
     "evaluate": evaluate,
     "predict": predict,

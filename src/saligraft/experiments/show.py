@@ -175,7 +175,7 @@ def explorer_of(lens: Lens, pool: ImageData, count: int = IMAGES) -> dict[str, A
             lens.saliency(images),
             gradients=lens.saliency(images, "input-gradient", labels),
             objects=data.masks,
-            origin=lens.describe(),
+            origin=re.sub(r" \([^)]*/[^)]*\)", "", lens.describe()),  # without the folder, which the facts name
         )
 
 
