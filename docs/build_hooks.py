@@ -44,6 +44,11 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Show diagrams as the pictures made from them, and leave out links to files that are not on the site."""
     if page.file.src_uri.endswith("/table.md"):
         page.meta["hide"] = ["toc"]  # room for the columns
+        folder = Path(str(page.file.abs_src_path)).parent
+        beside = sorted(path.name for path in folder.iterdir() if path.suffix != ".md")
+        markdown += "\n\nFiles: " + ", ".join(f"[{name}]({name})" for name in beside)
+        if "figure.png" in beside:
+            markdown = markdown.replace("\n| ", "\n![Figure](figure.png)\n\n| ", 1)
     for number, diagram in enumerate(re.findall(r"```mermaid\n.*?```", markdown, flags=re.DOTALL), start=1):
         picture = f"images/{page.file.name}-{number}.svg"
         arrows = set(re.findall(r"^ +(\w+).* --.*?> (\w+)", diagram, flags=re.MULTILINE))
