@@ -106,6 +106,10 @@ PASSES_COMPARED = Experiment(
     metrics=(BEST, LAST),
     time="about 10 minutes of two cores; less after table-wrn, whose runs it uses",
     equal_passes=(PLAIN, "mixup", "cutmix"),
+    contrasts=tuple(
+        (f"{GRAFTING}-{one}", f"{GRAFTING}{other}")
+        for one, other in (("mixed", ""), ("remembered", ""), ("remembered", "-mixed"))
+    ),
 )
 
 LABEL_TRUTH = Experiment(
