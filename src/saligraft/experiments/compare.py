@@ -134,7 +134,8 @@ def _names(recipes: Sequence[Recipe]) -> list[str]:
             break
         if not key.startswith("method.name"):
             short = key.rpartition(".")[2]
-            names = [f"{n}, {short} {v}" if names.count(n) > 1 else n for n, v in zip(names, values, strict=True)]
+            longer = [f"{n}, {short} {v}" if names.count(n) > 1 else n for n, v in zip(names, values, strict=True)]
+            names = longer if len(set(longer)) > len(set(names)) else names
     return names
 
 
