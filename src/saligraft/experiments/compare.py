@@ -136,7 +136,9 @@ def _names(recipes: Sequence[Recipe]) -> list[str]:
             short = key.rpartition(".")[2]
             longer = [f"{n}, {short} {v}" if names.count(n) > 1 else n for n, v in zip(names, values, strict=True)]
             names = longer if len(set(longer)) > len(set(names)) else names
-    return names
+    methods = {method_title(recipe.method.name) for recipe in recipes}
+    # What all have in common tells nothing, and would push the numbers off the page.
+    return [name.removeprefix(f"{next(iter(methods))}, ") if len(methods) == 1 else name for name in names]
 
 
 def comparison_tables(groups: Sequence[Group]) -> list[ResultTable]:
