@@ -175,7 +175,7 @@ def test_tokens_of_a_transformer() -> None:
         grid = (size[0] // 4, size[1] // 4)
         tokens = model.norm(model.patch(images).flatten(2).transpose(1, 2))
         expected = (tokens @ model.head.weight[labels][:, :, None]).relu().reshape(2, *grid).detach()
-        cam, grad_cam = ClassActivation(model)(images, labels), GradCam(model)(images, labels)
+        cam, grad_cam = ClassActivation(model)(images, labels), GradCam(model, "norm")(images, labels)
         torch.testing.assert_close(cam, expected)
         torch.testing.assert_close(grad_cam * grid[0] * grid[1], expected)
 
@@ -281,3 +281,44 @@ def test_a_pass_of_another_thread_is_not_this_ones() -> None:
 
     model.forward = with_company
     torch.testing.assert_close(source(images, labels), expected)
+
+
+class ClassToken(nn.Module):
+    """A vision transformer whose logits come from its class token alone, if asked with a head of zeros."""
+
+    def __init__(self, zero_head: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.patch, self.token = nn.Conv2d(3, 8, 4, 4), nn.Parameter(torch.randn(1, 1, 8))
+        layers = (nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True, norm_first=True) for _ in range(3))
+        self.blocks, self.norm, self.head = nn.ModuleList(layers), nn.LayerNorm(8), nn.Linear(8, K)
+        if zero_head:
+            nn.init.zeros_(self.head.weight)
+
+    def forward(self, images: Tensor) -> Tensor:
+        tokens = torch.cat([self.token.expand(len(images), 1, 8), self.patch(images).flatten(2).transpose(1, 2)], dim=1)
+        for block in self.blocks:
+            tokens = block(tokens)
+        return self.head(self.norm(tokens)[:, 0])
+
+
+@pytest.mark.parametrize("zero_head", [False, True])
+def test_grad_cam_takes_the_last_map_that_influences_the_class_token(zero_head: bool) -> None:
+    model, labels = ClassToken(zero_head), torch.tensor([0, 1])
+    images, source = torch.randn(2, 3, 16, 16), GradCam(model)
+    state = torch.get_rng_state()
+    source(images, labels)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert str(source.site) == "output of 'blocks.1'"
+    assert model.token.grad is None
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    nn.init.normal_(model.head.weight)  # trained since
+    assert source(images, labels).any()
+    last = GradCam(model, layer="blocks.2")
+    assert not last(images, labels).any()
+
+
+def test_cam_reads_what_the_classifier_reads_after_the_last_norm() -> None:
+    source = ClassActivation(ClassToken(zero_head=False))
+    source(torch.randn(2, 3, 16, 16), torch.tensor([0, 1]))
+    assert source.site.name == "norm"

@@ -38,16 +38,32 @@ TABLE = [
     ("torchvision:efficientnet_b0", {}, (64, 64), "features", (2, 2), "features.8", maps),
     ("torchvision:regnet_y_400mf", {}, (64, 64), "trunk_output", (2, 2), "trunk_output.block4", maps),
     ("torchvision:squeezenet1_1", {}, (64, 64), "classifier.2", (3, 3), "classifier.2", maps),
-    ("torchvision:swin_t", {}, (64, 96), "permute", (2, 3), "norm", channels_last),
-    ("torchvision:vit_b_16", {"image_size": 64}, (64, 64), "encoder", (4, 4), "encoder.ln", tokens(1)),
+    ("torchvision:swin_t", {}, (64, 96), "features", (2, 3), "features.7", channels_last),
+    (
+        "torchvision:vit_b_16",
+        {"image_size": 64},
+        (64, 64),
+        "encoder.layers",
+        (4, 4),
+        "encoder.layers",
+        tokens(1),
+    ),
     ("timm:resnet18", {}, (64, 64), "layer4", (2, 2), "layer4.1", maps),
     ("timm:efficientnet_b0", {}, (64, 64), "bn2", (2, 2), "bn2", maps),
-    ("timm:deit_tiny_patch16_224", {"img_size": (32, 64)}, (32, 64), "norm", (2, 4), "norm", tokens(1)),
-    ("timm:deit_tiny_distilled_patch16_224", {"img_size": 32}, (32, 32), "norm", (2, 2), "norm", tokens(2)),
-    ("timm:vit_small_patch14_reg4_dinov2", {"img_size": (28, 42)}, (28, 42), "norm", (2, 3), "norm", tokens(5)),
-    ("timm:vit_small_patch14_reg4_dinov2", {"img_size": 28}, (28, 28), "norm", (2, 2), "norm", tokens(5)),
-    ("timm:swin_tiny_patch4_window7_224", {"img_size": (64, 96)}, (64, 96), "norm", (2, 3), "norm", channels_last),
-    ("timm:vit_base_patch32_siglip_256", {"depth": 1}, (256, 256), "attn_pool", (8, 8), "norm", tokens(0)),
+    ("timm:deit_tiny_patch16_224", {"img_size": (32, 64)}, (32, 64), "blocks", (2, 4), "blocks.11", tokens(1)),
+    ("timm:deit_tiny_distilled_patch16_224", {"img_size": 32}, (32, 32), "blocks", (2, 2), "blocks.11", tokens(2)),
+    ("timm:vit_small_patch14_reg4_dinov2", {"img_size": (28, 42)}, (28, 42), "blocks", (2, 3), "blocks.11", tokens(5)),
+    ("timm:vit_small_patch14_reg4_dinov2", {"img_size": 28}, (28, 28), "blocks", (2, 2), "blocks.11", tokens(5)),
+    (
+        "timm:swin_tiny_patch4_window7_224",
+        {"img_size": (64, 96)},
+        (64, 96),
+        "layers",
+        (2, 3),
+        "layers.3",
+        channels_last,
+    ),
+    ("timm:vit_base_patch32_siglip_256", {"depth": 1}, (256, 256), "blocks", (8, 8), "blocks.0", tokens(0)),
 ]
 
 
@@ -169,12 +185,13 @@ def test_tokens_before_the_batch_axis():
     model, images = SequenceFirst(), torch.randn(3, 3, 8, 16)
     capture = SaliencyCapture(model)
     kept = []
-    handle = model.body.register_forward_hook(lambda *call: kept.append(call[2].detach()))
+    # Its blocks end in a norm, which makes all cells about equal: the map is what that receives.
+    handle = model.body.layers[1].norm2.register_forward_pre_hook(lambda *call: kept.append(call[1][0].detach()))
     for _ in range(2):
         _, saliency = capture(images)
         torch.testing.assert_close(saliency, kept[-1][1:].abs().sum(2).T.reshape(3, 2, 4))
     handle.remove()
-    assert capture.layer_name == "body"
+    assert str(capture.site) == "input of 'body.layers.1.norm2'"
 
 
 class DropsPatches(nn.Module):

@@ -22,7 +22,7 @@ from saligraft import checks
 from saligraft.compiling import noticed
 from saligraft.hooks import exclusive_use, first_tensor, hooked, layer_name, unwrapped
 from saligraft.saliency.feature_map import Channels, sum_channels
-from saligraft.saliency.find_layer import Site, find_map
+from saligraft.saliency.find_layer import Site, find_maps
 from saligraft.saliency.token_maps import channels_first, image_shape
 
 
@@ -57,6 +57,7 @@ class SaliencyCapture(nn.Module):
         self.layer_name = None if layer is None else layer_name(layer, unwrapped(model))
         self.channels = channels
         self.site: Site | None = None
+        self.candidates: list[Site] = []  # all maps of the image, in the order of the pass
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         return self.run(self.model, images)
@@ -100,16 +101,18 @@ class SaliencyCapture(nn.Module):
     def _detach(self, attached: ExitStack) -> None:
         attached.close()
 
-    def find(self, images: Tensor) -> Tensor:
+    def find(self, images: Tensor, *, after_norm: bool = False) -> Tensor:
         """Find the layer, as the first call does, by a pass without side effects.
 
         Args:
             images: (B, C, H, W).
+            after_norm: whether the layer may be a norm of tokens, see `find_layer`.
 
         Returns:
             Logits of that pass, (B, K).
         """
-        output, self.site = find_map(unwrapped(self.model), images, self.layer_name)
+        output, self.candidates = find_maps(unwrapped(self.model), images, self.layer_name, after_norm=after_norm)
+        self.site = self.candidates[-1]
         self.layer_name = self.site.name
         return logits_of(output)
 

@@ -103,6 +103,7 @@ class _LayerSource(NetworkSource):
 
     name: ClassVar[str]
     takes_gradient: ClassVar[bool]
+    after_norm: ClassVar[bool] = False  # see `find_layer`
 
     def __init__(self, model: nn.Module, layer: str | nn.Module | None = None, mode: Mode = "eval") -> None:
         super().__init__(model, mode)
@@ -131,7 +132,7 @@ class _LayerSource(NetworkSource):
 
     def _search(self, images: Tensor) -> Tensor:
         with without_trace(self.network, images, self.mode):
-            return self.finder.find(images)
+            return self.finder.find(images, after_norm=self.after_norm)
 
     def _find(self, images: Tensor) -> Site:
         if self.finder.site is None:
@@ -194,6 +195,7 @@ class ClassActivation(_LayerSource):
 
     name = "cam"
     takes_gradient = False
+    after_norm = True  # the classifier's weights are those of normalised channels
 
     def __init__(
         self,
@@ -249,11 +251,12 @@ class GradCam(_LayerSource):
     """Grad-CAM of the true label: works with any head, at the cost of one backward pass through the head.
 
     In a vision transformer the last map of patches often has no influence on the logits, which come from the class
-    token: the map is then zero, the training steps warn, and `layer` must name an earlier block.
+    token: the last map that has one is then taken, in general the output of the last block but one.
 
     Args:
         model: the network.
-        layer: name or module of the layer whose output is the map; by default the last map of the image.
+        layer: name or module of the layer whose output is the map; by default the last map of the image
+            that influences the logits.
         mode: mode of the network in a separate call, see `NetworkSource`.
 
     Example:
@@ -264,6 +267,44 @@ class GradCam(_LayerSource):
 
     name = "grad-cam"
     takes_gradient = True
+
+    def _search(self, images: Tensor) -> Tensor:
+        named = self.finder.layer_name is not None
+        logits = super()._search(images)
+        sites = self.finder.candidates
+        if not named and len(sites[-1].layout.axes) == 3:
+            self.finder.site = self._last_with_influence(images, sites) or sites[-1]
+            self.finder.layer_name = self.finder.site.name
+        return logits
+
+    def _last_with_influence(self, images: Tensor, sites: list[Site]) -> Site | None:
+        """Where tokens of patches last influence the logits, by one forward and one backward pass."""
+        seen: dict[int, Tensor] = {}
+        read: list[Tensor | None] = []
+
+        def keep(place: int, tensor: Tensor | None) -> None:
+            if tensor is not None and tensor.requires_grad and tensor.ndim == len(sites[place].layout.axes):
+                seen[place] = tensor
+
+        with torch.enable_grad(), without_trace(self.network, images, self.mode), ExitStack() as stack:
+            stack.enter_context(uncompiled(self.network))
+            for place, site in enumerate(sites):
+
+                def hook(_: nn.Module, arguments: Any, output: Any = None, place: int = place) -> None:
+                    keep(place, first_tensor(output if sites[place].side == "output" else arguments))
+
+                stack.enter_context(hooked(self.network.get_submodule(site.name), hook, site.side))
+            linear = [(name, module) for name, module in self.network.named_modules() if is_linear(module)]
+            stack.enter_context(watched(linear, lambda _, __, arguments: read.append(first_tensor(arguments)), "input"))
+            read.append(logits_of(self.network(images.detach().clone().requires_grad_())))
+            # Random weights, since a sum may hide an influence; what linear layers read, since a head may be all zero.
+            vectors = [vector for vector in read if vector is not None and vector.ndim == 2]
+            score = torch.stack([(vector * torch.randn_like(vector)).sum() for vector in vectors]).sum()
+            gradients = torch.autograd.grad(score, list(seen.values()), allow_unused=True)
+        for place, gradient in reversed(list(zip(seen, gradients, strict=True))):
+            if gradient is not None and bool(channels_first(gradient, sites[place].layout).any()):
+                return sites[place]
+        return None
 
     def _maps(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         site = self._find(images)

@@ -9,7 +9,9 @@ Hooks on every module watch a pass in the network's current mode. Rules, in the 
    applied to the captured output.
 3. Not maps: the image itself and what comes before the first weights; the output of adaptive pooling (VGG's 7 × 7,
    which on small images repeats cells); a linear projection of tokens (how attention pooling reads its keys).
-4. Of several modules that returned the very same tensor, the outermost is named: `layer4`, not `layer4.1.relu`.
+4. A norm of tokens, or of channels in the last axis, scales all cells to about the same size, so that Σ_c |A_c| is
+   nearly flat after it: what it received is read, in vision transformers the last block's output.
+5. Of several modules that returned the very same tensor, the outermost is named: `layer4`, not `layer4.1.relu`.
 """
 
 from __future__ import annotations
@@ -111,8 +113,10 @@ class Site(NamedTuple):
         return grid
 
 
-def find_map(network: nn.Module, images: Tensor, layer: str | None = None) -> tuple[Any, Site]:
-    """Find the last map of the image, or that of a named layer, in a forward pass without side effects.
+def find_maps(
+    network: nn.Module, images: Tensor, layer: str | None = None, *, after_norm: bool = False
+) -> tuple[Any, list[Site]]:
+    """Find the maps of the image, or that of a named layer, in a forward pass without side effects.
 
     It builds no graph either: a compiled training pass, which writes batch-norm statistics in place, would break the
     backward pass of an earlier uncompiled one.
@@ -120,40 +124,43 @@ def find_map(network: nn.Module, images: Tensor, layer: str | None = None) -> tu
     Args:
         network: the network without wrappers.
         images: (B, C, H, W).
-        layer: the name of the layer; None for the last map.
+        layer: the name of the layer; None for all maps.
+        after_norm: whether rule 4 is left out, as CAM needs it, which weights what the classifier receives.
 
     Returns:
-        What the network returned in that pass, and where the map is.
+        What the network returned in that pass, and where the maps are; the last one is the best.
     """
-    search = _MapSearch(network, images, layer)
+    search = _MapSearch(network, images, layer, after_norm)
     with torch.no_grad(), without_trace(network, images, "current"):
         output = search.run(images)
-    image, site = image_shape(images), search.best_site()
-    if site is None or search.reading is None:
-        raise _no_map(layer, search.outputs, image)
+    site = search.best_site()
+    if site is None:
+        raise _no_map(layer, search.outputs, image_shape(images))
     if search.stray_tokens is not None and layer is None:
         raise ValueError(
             f"model must keep its tokens as a grid up to pooling, but after the {site} it works on tokens of shape "
             f"{search.stray_tokens}, as when patches are dropped: disable that, or name a layer by layer="
         )
-    return output, site._replace(seen=(image, search.reading.grid), nonnegative=search.map_is_rectified())
+    return output, [*search.earlier, site]
 
 
 class _MapSearch(TorchFunctionMode):
     """Watches the modules, functional activations and functional pooling of one pass; changes no result."""
 
-    def __init__(self, network: nn.Module, images: Tensor, layer: str | None) -> None:
+    def __init__(self, network: nn.Module, images: Tensor, layer: str | None, after_norm: bool) -> None:
         super().__init__()
         self.outputs: dict[str, tuple[int, ...]] = {}  # shape of every module's last output, by first call
         self.reading: Reading | None = None
         self.stray_tokens: tuple[int, ...] | None = None  # shape of tokens after the map that form no grid
-        self._network, self._layer = network, layer
+        self.earlier: list[Site] = []
+        self._network, self._layer, self._after_norm = network, layer, after_norm
         self._image, self._dims = image_shape(images), images.ndim
         self._channels_first: set[tuple[int, ...]] = set()  # shapes of maps of videos and signals
         self._sites: list[Site] = []  # where `_tensor` can be read, in order of appearance
         self._tensor: Tensor | None = None
         self._version = 0
         self._rejected: Tensor | None = images  # never accepted as the map
+        self._normed: Tensor | None = None  # what a norm of tokens returned last
         self._rectified: tuple[Tensor | None, int] = (None, 0)  # what a ReLU returned last, and its version
         self._grids: dict[Grid, None] = {}  # in order of appearance, without repeats
         self._weights_seen = self._strict = False
@@ -180,7 +187,11 @@ class _MapSearch(TorchFunctionMode):
         def rank(site: Site) -> tuple[bool, bool, int]:
             return site.activation is not None, site.side == "input", site.name.count(".")
 
-        return min(reversed(self._sites), key=rank, default=None)
+        best = min(reversed(self._sites), key=rank, default=None)
+        if best is None or self.reading is None:
+            return None
+        found: Site = best._replace(seen=(self._image, self.reading.grid), nonnegative=self.map_is_rectified())
+        return found
 
     def map_is_rectified(self) -> bool:
         """Whether the map is what a ReLU returned, unchanged since."""
@@ -212,7 +223,9 @@ class _MapSearch(TorchFunctionMode):
             projection = isinstance(origin, nn.Linear) and reading.layout.axes != "bchw"
             if projection or isinstance(origin, nn.AdaptiveAvgPool2d | nn.AdaptiveMaxPool2d):
                 self._rejected = tensor
-            if tensor is self._rejected or not self._weights_seen:
+            if _is_norm(origin) and reading.layout.axes != "bchw" and not self._after_norm:
+                self._normed = tensor
+            if tensor is self._rejected or _same_storage(tensor, self._normed) or not self._weights_seen:
                 return
         elif name != self._layer or origin is None:
             return
@@ -248,6 +261,8 @@ class _MapSearch(TorchFunctionMode):
         return batch == self._image.batch and channels == held[2] and 1 < tokens < held[1]
 
     def _hold(self, tensor: Tensor, reading: Reading, sites: list[Site]) -> None:
+        if (site := self.best_site()) is not None:
+            self.earlier.append(site)
         self.stray_tokens = None
         self._tensor, self._version, self._sites, self.reading = tensor, _version(tensor), sites, reading
 
@@ -271,6 +286,16 @@ class _MapSearch(TorchFunctionMode):
         if func in RESIZING_POOLS and isinstance(result, Tensor):
             self._rejected = result
         return result
+
+
+def _is_norm(module: nn.Module | None) -> bool:
+    """Whether a module normalises each cell; networks have norms of their own, named so."""
+    return "Norm" in type(module).__name__ and not isinstance(module, nn.modules.batchnorm._NormBase)
+
+
+def _same_storage(tensor: Tensor, other: Tensor | None) -> bool:
+    """Whether the tensors are one, or views of one, as after a permutation of axes."""
+    return other is not None and tensor.untyped_storage()._cdata == other.untyped_storage()._cdata
 
 
 def _version(tensor: Tensor) -> int:

@@ -1,0 +1,98 @@
+"""Which layer's map shows the object: after the last norm or before it, on small networks trained a little on `shapes`.
+
+    python benchmarks/layer_maps.py [--steps 3000] [--seed 0]
+
+Prints the table of docs/assumptions.md: for each network and layer, accuracy on test images, the map's standard
+deviation over its mean, and the share of the map on the object over the object's share of the image (1.0 is chance).
+"""
+
+import argparse
+
+import timm
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from saligraft.data.shapes import MEAN, STD, shapes
+from saligraft.saliency.capture import SaliencyCapture
+from saligraft.saliency.class_activation import GradCam
+
+SIZE, BATCH = 32, 50
+TOKENS = {"img_size": SIZE, "patch_size": 4, "embed_dim": 96, "depth": 4, "num_heads": 3}
+NETWORKS = {
+    "ViT": ("vit_tiny_patch16_224", TOKENS),
+    "DeiT, distilled": ("deit_tiny_distilled_patch16_224", TOKENS),
+    "EVA, class token": ("eva02_tiny_patch14_224", {**TOKENS, "global_pool": "token"}),
+    "Swin": (
+        "swin_tiny_patch4_window7_224",
+        {"img_size": SIZE, "embed_dim": 48, "depths": (2, 2), "num_heads": (3, 6), "window_size": 4},
+    ),
+    "ConvNeXt": ("convnext_atto", {"depths": (1, 1, 1, 1), "dims": (24, 48, 96, 96), "output_stride": 8}),
+}
+
+
+def train(network: nn.Module, images: Tensor, labels: Tensor, steps: int) -> None:
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.05)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=steps)
+    network.train()
+    for _ in range(steps):
+        chosen = torch.randint(len(images), (BATCH,))
+        output = network(images[chosen])
+        outputs = output if isinstance(output, tuple) else (output,)  # DeiT trains both of its heads
+        loss = torch.stack([F.cross_entropy(logits, labels[chosen], label_smoothing=0.1) for logits in outputs]).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    network.eval()
+
+
+def measures(saliency: Tensor, masks: Tensor) -> tuple[float, float]:
+    """Standard deviation over mean, and share on the object over chance; maps that are all zero have none."""
+    seen = saliency.flatten(1).any(dim=1)
+    saliency, masks = saliency[seen], masks[seen]
+    spread = saliency.flatten(1).std(dim=1) / saliency.flatten(1).mean(dim=1)
+    share = F.adaptive_avg_pool2d(masks.float()[:, None], saliency.shape[1:])[:, 0]
+    on_object = (saliency * share).sum(dim=(1, 2)) / saliency.sum(dim=(1, 2))
+    return float(spread.mean()), float((on_object / share.mean(dim=(1, 2))).mean())
+
+
+def rows(name: str, network: nn.Module, images: Tensor, labels: Tensor, masks: Tensor) -> list[str]:
+    with torch.no_grad():
+        accuracy = float((network(images).argmax(dim=1) == labels).float().mean())
+    maps = []
+    for rule, after_norm in (("after the last norm", True), ("before it: the default", False)):
+        capture = SaliencyCapture(network)
+        capture.find(images[:2], after_norm=after_norm)
+        with torch.no_grad():
+            maps.append((rule, capture(images)[1], capture.site))
+    source = GradCam(network)
+    maps.append(("Grad-CAM's default", source(images, labels), source.site))
+    lines = []
+    for rule, saliency, site in maps:
+        spread, on_object = measures(saliency, masks)
+        zero = float((~saliency.flatten(1).any(dim=1)).float().mean())
+        lines.append(f"| {name} | {accuracy:.0%} | {rule} | {site} | {spread:.2f} | {on_object:.2f} | {zero:.0%} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=3000, help="training steps of 50 images")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
+    data, test = shapes(split="train", size=SIZE, per_class=500), shapes(split="test", size=SIZE, per_class=30)
+    images, test_images = ((split.images / 255 - mean) / std for split in (data, test))
+    print("| network | accuracy | map | layer | std / mean | on object / chance | all zero |")
+    print("|---|---|---|---|---|---|---|")
+    for name, (model, settings) in NETWORKS.items():
+        torch.manual_seed(options.seed)
+        network = timm.create_model(model, num_classes=10, **settings)
+        train(network, images, data.labels, options.steps)
+        print("\n".join(rows(name, network, test_images, test.labels, test.masks)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
