@@ -53,12 +53,17 @@ def test_code_of_the_readme_runs(code: str) -> None:
 def test_code_of_the_pages_runs(
     page: Path, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All blocks of a page run in order, as one program."""
-    code = "".join(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL))
+    """All blocks of a page run in order, as one program; those that begin with a file's name are such files, too."""
+    blocks = re.findall(r"```(python|toml)\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    code = "".join(block for language, block in blocks if language == "python")
     for name in (*EXTRAS, "torchvision"):
         if f"import {name}" in code or f"from {name}" in code:
             pytest.importorskip(name)
     monkeypatch.chdir(tmp_path)
+    for _, block in blocks:
+        if name_line := re.match(r"# (\w+\.(?:py|toml))\n", block):
+            Path(name_line[1]).write_text(block)
+    monkeypatch.syspath_prepend(tmp_path)
     if "runs/mine" in code:
         request.getfixturevalue("finished_run")
     namespace: dict[str, Any] = {}
