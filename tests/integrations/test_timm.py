@@ -147,6 +147,21 @@ def test_task_trains_in_a_loop_like_train_py(compiled: bool) -> None:
     assert 0 < float(difference.detach().abs().max()) < 1
 
 
+@pytest.mark.parametrize("compile", [False, "eager"])
+def test_the_step_is_built_once_for_each_wrapping(compile: bool | str) -> None:
+    task = GraftingTask(make_model(), nn.CrossEntropyLoss(), step_options={"compile": compile}, verbose=False)
+    step, names = task.step, [name for name, _ in task.named_parameters()]
+    for images, labels in batches(2):
+        task(images, labels)
+        assert task.step is step
+    task.compile(backend="eager")
+    for images, labels in batches(2):
+        task(images, labels)
+    assert task.step is not step
+    assert task.step.steps_taken == 4
+    assert len([name for name, _ in task.named_parameters()]) == len(names)
+
+
 @pytest.mark.parametrize(
     ("criterion", "reference"),
     [

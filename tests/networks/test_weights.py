@@ -42,6 +42,28 @@ def test_a_head_for_other_classes_is_new_and_all_else_is_loaded(name: str, tmp_p
     assert sum(value.shape != theirs[key].shape for key, value in after.items()) == 2
 
 
+@pytest.mark.parametrize("key", ["state_dict", "model"])
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
+def test_checkpoints_of_training_scripts_are_unwrapped(key: str, prefix: str, tmp_path: Path) -> None:
+    source, network = build_network("wrn-10-1", 4), build_network("wrn-10-1", 4)
+    state = {f"{prefix}{name}": value for name, value in source.state_dict().items()}
+    torch.save({"epoch": 3, key: state, "optimizer": {"state": {}}}, tmp_path / "checkpoint.pth")
+    save_file(state, tmp_path / "weights.safetensors")
+    for file in ("checkpoint.pth", "weights.safetensors"):
+        for value in network.state_dict().values():
+            value.zero_()
+        load_weights_file(network, tmp_path / file)
+        for name, value in network.state_dict().items():
+            assert torch.equal(value, source.state_dict()[name]), name
+
+
+def test_a_layer_may_be_named_like_a_prefix(tmp_path: Path) -> None:
+    for names in (["module"], ["module", "head"]):
+        source, network = (nn.ModuleDict({name: nn.Linear(2, 2) for name in names}) for _ in range(2))
+        load_weights_file(network, saved(source, tmp_path, ".pth"))
+        assert torch.equal(network["module"].weight, source["module"].weight)
+
+
 def test_what_does_not_fit_is_one_line(tmp_path: Path) -> None:
     network = build_network("wrn-10-1", 4)
     (tmp_path / "noise.pth").write_bytes(b"noise")

@@ -129,6 +129,7 @@ class GraftingTask(ClassificationTask):
         method = SaliencyGrafting() if method is None else method
         self._options = {"method": method, "criterion": _on_dense_targets(criterion), **(step_options or {})}
         self.step = GraftingStep(model, **self._options)
+        self._stepped = (model,)  # what the step was built for; in a tuple, so as not to be a second submodule
 
     @property
     def mixup_enabled(self) -> bool:
@@ -149,9 +150,10 @@ class GraftingTask(ClassificationTask):
         Returns:
             The loss as "loss", and the logits of the originals as "output".
         """
-        if self.step.model is not self.trainable_module:  # compiled or wrapped by DDP since
+        if self._stepped[0] is not self.trainable_module:  # compiled or wrapped by DDP since
             state = self.step.state_dict()
             self.step = GraftingStep(self.trainable_module, **self._options)
+            self._stepped = (self.trainable_module,)
             self.step.load_state_dict(state)
         out = self.step(input, target)
         return {"loss": out.loss, "output": out.logits}

@@ -1,6 +1,7 @@
-"""Weights from a file: safetensors, or a state dict of torch, read without unpickling anything else."""
+"""Weights from a file: safetensors, or a checkpoint of torch, of which only tensors and plain values are unpickled."""
 
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -10,6 +11,8 @@ from saligraft.hooks import is_linear
 from saligraft.networks.base import PooledNetwork
 
 OPTIONAL = "num_batches_tracked"  # a buffer that weights saved by old versions of torch lack
+WRAPPERS = ("state_dict", "model")  # keys under which training scripts put the state dict of a checkpoint
+PREFIXES = ("module.", "_orig_mod.")  # of DDP's and torch.compile's wrappers, in any order
 
 
 def find_head(network: nn.Module) -> list[nn.Parameter]:
@@ -34,9 +37,13 @@ def load_weights_file(network: nn.Module, file: str | Path) -> None:
 
     Args:
         network: Changed in place.
-        file: A .safetensors file, such as model.safetensors of a run, or a state dict saved by torch.
+        file: A .safetensors file, such as model.safetensors of a run, or a state dict saved by torch, also inside a
+            checkpoint under "state_dict" or "model", and of a network that was wrapped by DDP or compiled.
     """
     weights = _read(Path(file))
+    own_names = network.state_dict().keys()
+    while prefix := next((p for p in PREFIXES if _all_begin(weights, p) and not _all_begin(own_names, p)), None):
+        weights = {name.removeprefix(prefix): value for name, value in weights.items()}
     head = {id(parameter) for parameter in find_head(network)}
     replaced = [
         name
@@ -60,6 +67,10 @@ def load_weights_file(network: nn.Module, file: str | Path) -> None:
         )
 
 
+def _all_begin(names: Collection[str], prefix: str) -> bool:
+    return bool(names) and all(name.startswith(prefix) for name in names)
+
+
 def _read(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise ValueError(f"network.weights must be a file of weights, got {path}, which does not exist")
@@ -71,6 +82,8 @@ def _read(path: Path) -> dict[str, Tensor]:
         weights = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damage makes both readers raise almost anything
         raise ValueError(f"{path} cannot be read as weights: {(str(error).splitlines() or ['damaged'])[0]}") from error
+    if isinstance(weights, dict):
+        weights = next((weights[key] for key in WRAPPERS if isinstance(weights.get(key), dict)), weights)
     if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
         raise ValueError(f"{path} must hold a state dict, tensors by name, got {type(weights).__name__}")
     return dict(weights)
