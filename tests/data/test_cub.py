@@ -74,14 +74,14 @@ def test_grey_images_have_three_channels(root: Path) -> None:
     [
         ("image_class_labels.txt", "3 2\n", "", r"image_class_labels\.txt must list the images of images\.txt, got 3"),
         ("bounding_boxes.txt", "\n3 ", "\n4 ", r"bounding_boxes\.txt must list the images of images\.txt, got 3 in"),
-        ("train_test_split.txt", "2 1", "1 1", r"train_test_split\.txt, line 2, must hold a new key and 1 value"),
+        ("train_test_split.txt", "2 1", "1 1", r"train_test_split\.txt, line 2, must hold 2 columns and a new key"),
         ("train_test_split.txt", "2 1", "2 x", r"must hold one of 0 to 1 for 2, got 'x'"),
         ("image_class_labels.txt", "3 2", "3 7", r"must hold one of 1 to 2 for 3, got '7'"),
         ("image_class_labels.txt", "2 1", "2 2", r"must agree with images\.txt, got class 002\.Wren for 001.*/b\.jpg"),
         ("bounding_boxes.txt", "30.7", "nan", r"must hold numbers for 3, got 'nan -2\.0 15\.0 40\.0'"),
         ("bounding_boxes.txt", "30.7", "3O.7", r"must hold numbers for 3"),
         ("bounding_boxes.txt", "30.7", "40.0", r"box of 002\.Wren/c\.jpg must overlap its image \(20, 40\), got"),
-        ("bounding_boxes.txt", " 40.0\n", "\n", r"bounding_boxes\.txt, line 3, must hold a new key and 4 value"),
+        ("bounding_boxes.txt", " 40.0\n", "\n", r"bounding_boxes\.txt, line 3, must hold 5 columns and a new key"),
         ("images.txt", "c.jpg", "d.jpg", r"image file .*d\.jpg is missing"),
     ],
 )
@@ -97,7 +97,7 @@ def test_the_official_name_of_the_set_is_known(root: Path) -> None:
 
 def test_an_empty_line_is_no_row(root: Path) -> None:
     change(root, "classes.txt", "\n2", "\n\n2")
-    with pytest.raises(ValueError, match=r"classes\.txt, line 2, must hold a new key and 1 value\(s\), got ''"):
+    with pytest.raises(ValueError, match=r"classes\.txt, line 2, must hold 2 columns and a new key, got ''"):
         cub(root=root)
 
 

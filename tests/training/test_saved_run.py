@@ -110,5 +110,5 @@ def test_what_cannot_be_used_is_one_line(run: Path, tmp_path: Path) -> None:
         load_run(run).predict([], top=0)
     loaded = load_run(run)
     object.__setattr__(loaded, "inputs", loaded.inputs._replace(image_shape=(1, 16, 16)))
-    with pytest.raises(ValueError, match="a network of RGB images, got one of 1 channel"):
+    with pytest.raises(ValueError, match="a network of RGB images, with 3 channels, got one with 1, trained"):
         loaded.predict([Image.new("L", (9, 9))])

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from saligraft.cli.show import _lens, _own_images, _refuse, _test_images
+from saligraft.cli.show import dataset_images, make_lens, own_images, refuse
 
 
 def explore(
@@ -47,15 +47,15 @@ def explore(
     if network is not None and run is not None:
         raise ValueError(f"give --network or --run, not both: got {network} and {run}")
     if data is None:
-        _refuse({"--root": root}, "without --data")
+        refuse({"--root": root}, "without --data")
     for flag, value, least in (("--count", count, 2), ("--size", size, 8)):
         if value is not None and value < least:
             raise ValueError(f"{flag} must be >= {least}, got {value}")
     if out.is_dir():
         raise ValueError(f"--out must be the file to write, got the folder {out}")
     if paths:
-        pool = _own_images(paths, size or SIDE, seed)
+        pool = own_images(paths, size or SIDE, seed)
     else:
-        pool = _test_images(data or "shapes", root, size if data else size or 96, seed)
-    lens = _lens(network, run, pool, out.parent, seed)
+        pool = dataset_images(data or "shapes", root, size if data else size or 96, seed)
+    lens = make_lens(network, run, pool, out.parent, seed)
     print(write_explorer(Scene(pool=pool, lens=lens, out=out, rows=count, seed=seed)))

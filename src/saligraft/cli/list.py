@@ -13,6 +13,7 @@ COMPARING = """\
   saligraft show --methods all            pictures of each on the same pairs
   saligraft demo                          plain, CutMix, Saliency Grafting
   saligraft train RECIPE --method NAME    one run of each
+  saligraft compare RUN RUN...            finished runs, in a table and a page
   saligraft reproduce table-wrn           a table of the paper, over seeds"""
 Topic = Literal["methods", "saliency", "networks", "data", "recipes", "schedules", "settings"]
 

@@ -80,16 +80,16 @@ def show(
         if value is not None and value < 1:
             raise ValueError(f"{flag} must be >= 1, got {value}")
     if data is None:
-        _refuse({"--root": root}, "without --data")
+        refuse({"--root": root}, "without --data")
     if methods is None:
-        _refuse({"--pictures": pictures}, "without --methods")
+        refuse({"--pictures": pictures}, "without --methods")
         mixer = build_method(method or METHOD, grid, temperature)
     else:
         options = {"--method": method, "--grid": grid, "--temperature": temperature}
-        _refuse(options, "with --methods, which shows each method with its defaults")
+        refuse(options, "with --methods, which shows each method with its defaults")
         chosen_methods(methods)  # fail on a wrong name before a network is trained
-    pool = _own_images(paths, size, seed) if paths else _test_images(data or "shapes", root, size, seed)
-    scene = Scene(pool=pool, lens=_lens(network, run, pool, out, seed), out=out, rows=rows, seed=seed)
+    pool = own_images(paths, size, seed) if paths else dataset_images(data or "shapes", root, size, seed)
+    scene = Scene(pool=pool, lens=make_lens(network, run, pool, out, seed), out=out, rows=rows, seed=seed)
     if methods is None:
         written = write_gallery(scene, method or METHOD, mixer)
     else:
@@ -98,7 +98,13 @@ def show(
         print(path)
 
 
-def _refuse(options: Mapping[str, object], why: str) -> None:
+def refuse(options: Mapping[str, object], why: str) -> None:
+    """Refuse options that have no effect here.
+
+    Args:
+        options: Value of each flag; None if it was left out.
+        why: When the flags must be left out.
+    """
     for flag, value in options.items():
         if value is not None:
             raise ValueError(f"{flag} must be left out {why}, got {value}")
@@ -133,15 +139,28 @@ def build_method(name: str, grid: int | None, temperature: float | None) -> "Mix
     return mixer
 
 
-def _own_images(files: list[Path], size: int | None, seed: int) -> "ImageData":
-    """The user's files that pairs are drawn from."""
+def own_images(files: list[Path], size: int | None, seed: int) -> "ImageData":
+    """Read the user's files that pairs are drawn from.
+
+    Args:
+        files: Image files, or folders of them.
+        size: Pixels per side; None for the default.
+        seed: Seed of the choice, if there are many.
+    """
     from saligraft.experiments.show import POOL, choose, read_images
 
     return choose(read_images(files, size or SIZE_OF_FILES), POOL, seed)
 
 
-def _test_images(data: str, root: Path | None, size: int | None, seed: int) -> "ImageData":
-    """The test images of a data set that pairs are drawn from."""
+def dataset_images(data: str, root: Path | None, size: int | None, seed: int) -> "ImageData":
+    """Load the test images of a data set that pairs are drawn from.
+
+    Args:
+        data: Name of the data set.
+        root: Folder of its files; None for the default.
+        size: Pixels per side; None for the data set's own.
+        seed: Seed of the choice.
+    """
     import inspect
 
     from saligraft.data import DATASETS, load, resolve
@@ -155,7 +174,16 @@ def _test_images(data: str, root: Path | None, size: int | None, seed: int) -> "
     return choose(load(data, split="test", root=root, **options), POOL, seed)
 
 
-def _lens(network: str | None, run: Path | None, pool: "ImageData", out: Path, seed: int) -> "Lens":
+def make_lens(network: str | None, run: Path | None, pool: "ImageData", out: Path, seed: int) -> "Lens":
+    """Build the network that gives the saliency.
+
+    Args:
+        network: Name of a network, or None.
+        run: Folder of a trained run, or None.
+        pool: Images that are shown.
+        out: Folder for the small network that is trained if there is neither.
+        seed: Seed of an untrained network.
+    """
     import sys
 
     from saligraft.experiments.show import network_of_run, pretrained_network, quick_network, untrained_network

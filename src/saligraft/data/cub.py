@@ -91,7 +91,7 @@ def _table(path: Path, columns: int) -> dict[str, list[str]]:
     for number, line in enumerate(read_lines(path), start=1):
         key, *values = line.split() or [""]
         if len(values) != columns or key in rows:
-            raise ValueError(f"{path}, line {number}, must hold a new key and {columns} value(s), got {line!r}")
+            raise ValueError(f"{path}, line {number}, must hold {columns + 1} columns and a new key, got {line!r}")
         rows[key] = values
     return rows
 

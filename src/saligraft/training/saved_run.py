@@ -113,8 +113,8 @@ class SavedRun:
         inputs = self.inputs
         if inputs.image_shape[0] != 3:
             raise ValueError(
-                f"images need a network of RGB images, got one of {inputs.image_shape[0]} channel(s), trained on "
-                f"{self.recipe.data.name}"
+                f"images need a network of RGB images, with 3 channels, got one with {inputs.image_shape[0]}, trained "
+                f"on {self.recipe.data.name}"
             )
         scale, shift = normalisation(inputs.mean, inputs.std)
         return test_view(image, inputs).float() * scale + shift
