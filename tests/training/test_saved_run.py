@@ -81,6 +81,37 @@ def test_answers_equal_those_of_the_test(run: Path) -> None:
         assert answer == [(loaded.classes[int(row.argmax())], pytest.approx(float(row.max()), abs=1e-5))]
 
 
+def test_one_image_or_several_in_any_form(run: Path, photos: Path) -> None:
+    loaded = load_run(run)
+    files = [photos / "cats" / "0.png", photos / "cats" / "1.png"]
+    opened = [Image.open(file) for file in files]
+    pixels = torch.stack([functional.pil_to_tensor(image) for image in opened])
+    both, first = loaded.predict(files), loaded.predict(files[:1])  # batches of other sizes round differently
+    assert both[0] != both[1]
+    for several in (opened, iter(opened), tuple(map(str, files)), pixels, pixels / 255, list(pixels)):
+        assert loaded.predict(several) == both
+    for one in (files[0], str(files[0]), opened[0], pixels[0], pixels[0] / 255, pixels[:1]):
+        assert loaded.predict(one) == first
+    grey = opened[0].convert("L")
+    assert loaded.predict(functional.pil_to_tensor(grey)) == loaded.predict(grey)
+
+
+@pytest.mark.parametrize(
+    ("images", "error", "message"),
+    [
+        (torch.randn(3, 9, 9), ValueError, r"must lie in \[0, 1\], not normalised, got -"),
+        (torch.zeros(9, 9), ValueError, r"shape \(3, H, W\) or \(1, H, W\), got \(9, 9\)"),
+        (torch.zeros(2, 4, 9, 9), ValueError, r"got \(4, 9, 9\)"),
+        (torch.zeros(3, 9, 9, dtype=torch.int64), TypeError, r"uint8 or floating point, got torch.int64"),
+        (torch.zeros(9, 9, 3, dtype=torch.uint8).numpy(), TypeError, r"or a tensor \(3, H, W\), got ndarray"),
+        (7, TypeError, "must be a file, a Pillow image or a tensor .*, got int"),
+    ],
+)
+def test_what_is_no_image_is_named(run: Path, images: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        load_run(run).predict(images)
+
+
 def test_orientation_grey_and_transparency(run: Path, tmp_path: Path) -> None:
     loaded = load_run(run)
     grey = torch.randint(256, (40, 60), generator=torch.Generator().manual_seed(0), dtype=torch.uint8).numpy()

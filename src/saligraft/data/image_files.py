@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saligraft.checks import numbers
+from saligraft.checks import numbers, shape_of
 from saligraft.data.dataset import Inputs, StreamedData, view_size
 
 # Of ImageNet's training images: the values that torchvision and others use.
@@ -145,7 +145,7 @@ def test_view(image: Any, inputs: Inputs) -> Tensor:
     """Cut the test view (3,H,W) uint8 of an image that belongs to no data set.
 
     Args:
-        image: A file, or a Pillow image of any size and mode.
+        image: A file, a Pillow image of any size and mode, or a tensor (3,H,W) or (1,H,W), uint8 or float in [0, 1].
         inputs: Image size of the network, and how test images are resized and cropped.
     """
     views = ImageFiles(
@@ -161,9 +161,28 @@ def test_view(image: Any, inputs: Inputs) -> Tensor:
     if isinstance(image, str | Path):
         with decoded(Path(image)) as opened:
             return views._view(opened, None)[0]
-    from PIL import ImageOps
+    from PIL import Image, ImageOps
 
+    if isinstance(image, Tensor):
+        image = Image.fromarray(_pixels(image).movedim(0, 2).numpy())
+    if not isinstance(image, Image.Image):
+        raise TypeError(f"image must be a file, a Pillow image or a tensor (3, H, W), got {type(image).__name__}")
     return views._view(ImageOps.exif_transpose(image), None)[0]
+
+
+def _pixels(image: Tensor) -> Tensor:
+    """An image tensor as RGB (3,H,W) uint8 on the host."""
+    if image.ndim != 3 or image.shape[0] not in (1, 3) or 0 in image.shape:
+        raise ValueError(f"image must have shape (3, H, W) or (1, H, W), got {shape_of(image)}")
+    image = image.detach().cpu()
+    if image.is_floating_point():
+        if not bool(((image >= 0) & (image <= 1)).all()):
+            low, high = float(image.min()), float(image.max())
+            raise ValueError(f"image must lie in [0, 1], not normalised, got {low:.4g} to {high:.4g}")
+        image = (image.float() * 255).round().to(torch.uint8)
+    if image.dtype != torch.uint8:
+        raise TypeError(f"image must be uint8 or floating point, got {image.dtype}")
+    return image.expand(3, -1, -1)
 
 
 def random_box(

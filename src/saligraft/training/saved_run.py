@@ -105,7 +105,8 @@ class SavedRun:
         """Prepare an image as the test images were: upright, resized, cropped at the centre and normalised.
 
         Args:
-            image: A file, or a Pillow image of any size and mode; greyscale becomes RGB, transparency is ignored.
+            image: A file, a Pillow image of any size and mode, or a tensor (3,H,W) or (1,H,W), uint8 or float in
+                [0, 1]; greyscale becomes RGB, transparency is ignored.
 
         Returns:
             (C,H,W) float32, the network's input.
@@ -120,17 +121,21 @@ class SavedRun:
         return test_view(image, inputs).float() * scale + shift
 
     @torch.no_grad()
-    def predict(self, images: Sequence[Any], *, top: int = 5) -> list[list[tuple[str, float]]]:
+    def predict(self, images: Any, *, top: int = 5) -> list[list[tuple[str, float]]]:
         """Classify images.
 
         Args:
-            images: Files or Pillow images.
+            images: One image, or several: files, Pillow images or tensors as in `transform`; a tensor (B,C,H,W) is B of
+                them.
             top: Number of classes to return, at most all.
 
         Returns:
-            For each image its most probable classes with their probabilities, the most probable first.
+            For each image, also a single one, its most probable classes with their probabilities, the most probable
+            first.
         """
         checks.whole_number("top", top, least=1)
+        is_one = isinstance(images, str) or not isinstance(images, Iterable)
+        images = [images] if is_one or (isinstance(images, Tensor) and images.ndim != 4) else list(images)
         answers = []
         self.network.eval()
         size = self.recipe.training.batch_size
