@@ -3,9 +3,11 @@
 import importlib.util
 import os
 import socket
+from collections.abc import Iterator
 
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import settings
 
 # Folders that test the laboratory; with the core alone installed there is nothing to test there.
@@ -28,6 +30,17 @@ settings.load_profile("saligraft")
 @pytest.fixture
 def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def leave_no_process_group() -> Iterator[None]:
+    """For frameworks that start a process group and set its variables: other tests must not find either."""
+    variables = dict(os.environ)
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    os.environ.clear()
+    os.environ.update(variables)
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ MUTANTS = [
     Mutant(
         "every-map-taken-for-rectified",
         "saliency/find_layer.py",
-        "nonnegative=search.map_is_rectified()",
+        "nonnegative=self.map_is_rectified()",
         "nonnegative=True",
         "tests/saliency/test_find_layer.py",
     ),

@@ -19,6 +19,7 @@ NEEDS = {"timm_loop.py": "timm", "lightning_module.py": "lightning", "transforme
 RESULT = re.compile(r"\d+ %|the same weights: True|grafted, mean weight|plain$")
 
 
+@pytest.mark.usefixtures("leave_no_process_group")
 @pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="needs the extra lab")
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_example_runs(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

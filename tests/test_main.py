@@ -18,5 +18,5 @@ def test_the_version() -> None:
 def test_a_mistake_ends_in_one_line_and_exit_code_2() -> None:
     done = run_module("list", "nonsense")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("saligraft: error: topic must be one of 'methods'")
+    assert done.stderr.startswith("saligraft: error: Invalid value for '[TOPIC]': 'nonsense' is not one of 'methods'")
     assert done.stderr.count("\n") == 1

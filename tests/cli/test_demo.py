@@ -36,9 +36,9 @@ def test_the_demo_end_to_end_and_again(tmp_path: Path, capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--seeds", "0"], "--seeds must be >= 1"),
+        (["--seeds", "0"], "'--seeds': Input should be greater"),
         (["--jobs", "x"], "--jobs"),
-        (["--scale", "paper"], "scale must be one of"),
+        (["--scale", "paper"], "'--scale': 'paper' is not one of"),
         (["--overwrite"], "No such option"),
     ],
 )

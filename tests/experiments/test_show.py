@@ -108,7 +108,7 @@ def test_the_network_of_a_run_is_the_one_that_was_trained(tmp_path: Path) -> Non
         normal = (images - 0.5) / 0.25
         assert torch.equal(lens.network(normal), result.network(normal))
     assert lens.size == (32, 32)
-    assert "1 epochs on shapes" in lens.describe()
+    assert "1 epoch on shapes" in lens.describe()
     large = torch.nn.functional.interpolate(images, (64, 64))
     assert lens.saliency(large).shape == lens.saliency(images).shape
 

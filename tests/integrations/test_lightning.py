@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import saligraft as sg
 from saligraft.integrations.lightning import GraftingCallback
 
+pytestmark = pytest.mark.usefixtures("leave_no_process_group")
+
 
 class Classifier(L.LightningModule):
     def __init__(self, **options: object) -> None:

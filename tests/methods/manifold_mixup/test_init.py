@@ -279,7 +279,7 @@ def test_leaves_no_trace_in_inputs_or_network_even_after_an_error(method: Manifo
         ({"images": torch.ones(6, 3, 16, 16, dtype=torch.uint8)}, TypeError, "images must be floating point"),
         ({"images": torch.rand(0, 3, 16, 16)}, ValueError, "images must not be empty"),
         ({"labels": torch.zeros(5, dtype=torch.long)}, ValueError, "labels must have one entry per image"),
-        ({"labels": torch.zeros(6)}, TypeError, "must be integer class indices, got torch.float32"),
+        ({"labels": torch.zeros(6, dtype=torch.bool)}, TypeError, "labels"),
         ({"labels": torch.full((6,), -1)}, ValueError, "labels must be class indices >= 0, got -1"),
         ({"labels": torch.zeros(6, dtype=torch.long, device="meta")}, ValueError, "labels must be on the device"),
         ({"generator": 5}, TypeError, r"generator must be a torch\.Generator or None, got int"),
