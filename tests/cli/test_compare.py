@@ -1,5 +1,6 @@
 """`saligraft compare`, as typed."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -40,9 +41,13 @@ def test_a_folder_of_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_mistakes_are_one_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty").mkdir()
+    shutil.copytree(runs / "none-0", "copy")
     for arguments, words in (
         (["empty"], "run must be the folder of a finished run, or hold some"),
         ([str(runs), "gone"], "gone"),
+        (["runs/none-0"], "runs must be at least two, got runs/none-0 alone"),
+        (["runs/none-0", "runs/../runs/none-0"], "runs must be at least two, got runs/none-0 alone"),
+        (["runs/none-0", "copy"], "runs must differ in recipe or seed, got the same in runs/none-0 and copy"),
         ([str(runs), "--out", "empty"], "--out must be the file to write, got the folder empty"),
     ):
         assert run(["compare", *arguments]) == 2

@@ -6,7 +6,8 @@ from statistics import fmean
 import pytest
 from tests.experiments.invented_runs import ERRORS, finished, write_runs
 
-from saligraft.experiments.compare import comparison_tables, find_runs, group_runs
+from saligraft.experiments.compare import comparison_tables, comparison_verdict, differing, find_runs, group_runs
+from saligraft.training import make_recipe
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def test_runs_that_differ_in_their_seed_alone_are_one_row(folder: Path) -> None:
     plain, cutmix = sorted(group_runs(find_runs([folder])), key=lambda group: group.name, reverse=True)
     assert (plain.name, cutmix.name) == ("Plain training", "CutMix")
     assert list(plain.folders) == list(cutmix.folders) == [0, 1, 2]
-    table, settings, differences = comparison_tables([plain, cutmix])
+    table, differences, settings = comparison_tables([plain, cutmix]).values()
     assert table.rows[0][1].startswith(f"{fmean(ERRORS['none']):.2f} ± ")
     assert table.rows[1][4:] == ("3", "2 + 2", "7")
     assert (1, 1) in table.best
@@ -36,5 +37,51 @@ def test_groups_of_one_method_are_told_apart_by_a_setting(folder: Path) -> None:
 
 
 def test_seeds_that_do_not_pair_have_no_differences(folder: Path) -> None:
-    tables = comparison_tables(group_runs([folder / "none-0", folder / "cutmix-1"]))
-    assert [table.columns[-1] for table in tables] == ["CPU s", "CutMix"]
+    groups = group_runs([folder / "none-0", folder / "cutmix-1"])
+    tables = comparison_tables(groups)
+    assert list(tables) == ["Result", "Settings that differ"]
+    reason = "No paired difference to Plain training, for lack of a common seed or data set: CutMix."
+    assert tables["Result"].notes[-1] == reason
+    assert comparison_verdict(groups).endswith("its lead over Plain training is not resolved.")
+
+
+def test_the_verdict_says_no_more_than_the_differences(folder: Path) -> None:
+    groups = group_runs(find_runs([folder]))
+    assert comparison_verdict(groups).endswith("Paired by seed, it is better than Plain training.")
+    one = [folder / "none-0", folder / "cutmix-0"]
+    expected = (
+        "CutMix has the lowest error at its best epoch: 38.00 %. Paired by seed, its lead over Plain training is "
+    )
+    assert comparison_verdict(group_runs(one)) == f"{expected}not resolved."
+    tied = finished(folder / "tied", "mixup", 0, 38.001)
+    assert comparison_verdict(group_runs([one[1], tied])) == "CutMix and Mixup are level at their best epoch: 38.00 %."
+    three = group_runs([one[1], tied, one[0]])
+    assert "CutMix and Mixup are level at their best epoch, below Plain training: " in comparison_verdict(three)
+    assert {row for row, column in comparison_tables(three)["Result"].best if column == 1} == {0, 1}
+    seeds = group_runs([folder / "none-0", folder / "none-1"])
+    assert comparison_verdict(seeds) == "The error at the best epoch is 41.00 ± 1.00 % over 2 seeds."
+
+
+def test_headings_tell_how_many_epochs_are_averaged(folder: Path) -> None:
+    short = finished(folder / "short", "mixup", 0, 30.0, epochs=1)
+    for runs, heading, words in (
+        ([folder / "none-0", folder / "cutmix-0"], "Last 2", "over the last 2 epochs,"),
+        ([folder / "none-0", short], "Last 2", "over the last 2 epochs (all of a shorter run),"),
+        ([short, finished(folder / "other", "none", 0, 30.0, epochs=1)], "Last 1", "over the last epoch,"),
+        ([short, finished(folder / "long", "none", 0, 30.0, epochs=20)], "Last 10", "over the last 10 epochs (all"),
+    ):
+        table = comparison_tables(group_runs(runs))["Result"]
+        assert table.columns[2] == heading
+        assert words in table.notes[0]
+
+
+def test_settings_are_spelled_as_in_a_recipe() -> None:
+    recipes = [
+        make_recipe({}),
+        make_recipe({"method": {"name": "saliency-grafting"}, "optimizer": {"nesterov": False, "head_lr": 1.0}}),
+    ]
+    found = differing(recipes)
+    assert found["method.options.grids"] == ["–", "4, 8"]
+    assert found["optimizer.nesterov"] == ["true", "false"]
+    assert found["optimizer.head_lr"] == ["–", "1.0"]
+    assert not any(text in ("None", "{}", "[]", "True") for values in found.values() for text in values)

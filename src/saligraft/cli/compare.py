@@ -11,7 +11,7 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, or folders that hold some.")],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("runs/compare.html"),
 ) -> None:
-    """Compare finished runs: errors, cost, settings that differ, curves, and differences paired by seed.
+    """Compare finished runs: errors, cost, differences paired by seed, settings that differ, and curves.
 
     Runs that differ in their seed alone are one row. Differences are to the first run given.
 
@@ -30,7 +30,7 @@ def compare(
         raise ValueError(f"--out must be the file to write, got the folder {out}")
     tables = write_compared(runs, out, " ".join(["saligraft", *sys.argv[1:]]))
     console = Console()
-    for table in tables:
+    for table in tables.values():
         if console.is_terminal:
             console.print(terminal_table(table), "")
         else:  # a file or pipe has no width to fit

@@ -62,7 +62,8 @@ def versions() -> dict[str, str]:
     Returns:
         Titles and values.
     """
+    threads = torch.get_num_threads()
     return {
         "Versions": f"saligraft {sg.__version__}, torch {torch.__version__}, Python {platform.python_version()}",
-        "Machine": f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} threads",
+        "Machine": f"{platform.system()} {platform.machine()}, {threads} thread{'s' * (threads > 1)}",
     }
