@@ -225,3 +225,24 @@ marked.takes_mixed_batch = True
 def test_a_marked_criterion_gets_the_mixed_batch(criterion: nn.Module) -> None:
     logits, mixed = mixed_indices(0)
     assert torch.equal(batch_loss(criterion, logits, mixed), criterion(logits, mixed))
+
+
+@pytest.mark.parametrize(
+    ("criterion", "error", "message"),
+    [
+        (nn.CrossEntropyLoss(reduction="none"), ValueError, r"must return a scalar, .*reduction='mean', got \(6\)"),
+        (partial(mixed_cross_entropy, reduction="none"), ValueError, r"criterion must return a scalar, .*got \(6\)"),
+        (lambda *_: 0.5, TypeError, "criterion must return a scalar tensor, got float"),
+    ],
+)
+def test_a_loss_is_one_number(criterion: nn.Module, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        batch_loss(criterion, *mixed_indices(0))
+
+
+@pytest.mark.parametrize("rows", [torch.tensor([[-1.0, 2.0]]), torch.tensor([[1.0, 2.0]])])
+def test_regression_without_a_criterion_is_told_to_name_one(rows: torch.Tensor) -> None:
+    mixed = MixedBatch.unmixed(torch.zeros(1, 1, 6, 6), rows)
+    with pytest.raises(ValueError, match=r"regression .*criterion .*torch\.nn\.MSELoss\(\)"):
+        mixed_cross_entropy(torch.zeros(1, 2), mixed)
+    assert batch_loss(nn.MSELoss(), torch.zeros(1, 2), mixed) == (rows**2).mean()

@@ -386,6 +386,12 @@ def test_refuses_bad_arguments() -> None:
         sg.GraftingStep(model, sg.SaliencyGrafting(), generator=7)
     with pytest.raises(TypeError, match="criterion must be a function of logits and targets, got int"):
         sg.MixingStep(model, criterion=5)
+    with pytest.raises(TypeError, match=r"got a class: pass an instance, CrossEntropyLoss\(\)"):
+        sg.MixingStep(model, criterion=torch.nn.CrossEntropyLoss)
+    with pytest.raises(TypeError, match=r"dense rows \(B, K\), got NLLLoss, which takes class indices"):
+        sg.MixingStep(model, criterion=torch.nn.NLLLoss())
+    with pytest.raises(TypeError, match="enabled must be True or False, got 'no'"):
+        sg.MixingStep(model).enabled = "no"
     with pytest.raises(TypeError, match="images must be floating point"):
         sg.MixingStep(model)(torch.ones(2, 3, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]))
     with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module, got function"):

@@ -282,7 +282,10 @@ def label_values(value: Tensor, num_classes: int | None = None) -> None:
         if not bool(value.isfinite().all()):
             raise ValueError("labels must be finite, got NaN or infinity")
     elif not bool((value.isfinite() & (value >= 0)).all()):
-        raise ValueError("labels given as rows must be finite and >= 0, got negative or non-finite entries")
+        raise ValueError(
+            "labels given as rows must be finite and >= 0, got negative or non-finite entries: regression needs a "
+            "criterion of dense targets such as torch.nn.MSELoss()"
+        )
 
 
 def saliency(value: Tensor, batch: int | None = None, name: str = "saliency", like: Tensor | None = None) -> None:

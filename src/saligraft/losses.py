@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from saligraft import checks
 from saligraft.batch import MixedBatch
@@ -17,6 +17,7 @@ from saligraft.batch import MixedBatch
 Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS: tuple[str, ...] = get_args(Reduction)
 Criterion = Callable[[Tensor, Any], Tensor]
+INDICES_ALONE = (nn.NLLLoss, nn.MultiMarginLoss)  # torch's losses that a mixed label cannot be passed to
 
 
 def batch_loss(criterion: Criterion, logits: Tensor, mixed: MixedBatch) -> Tensor:
@@ -38,8 +39,32 @@ def batch_loss(criterion: Criterion, logits: Tensor, mixed: MixedBatch) -> Tenso
         tensor(1.3863)
     """
     if _takes_mixed_batch(criterion):
-        return criterion(logits, mixed)
-    return criterion(logits, mixed.targets(logits.shape[1]) if logits.ndim > 1 else mixed.targets(1)[:, 0])
+        loss = criterion(logits, mixed)
+    else:
+        loss = criterion(logits, mixed.targets(logits.shape[1]) if logits.ndim > 1 else mixed.targets(1)[:, 0])
+    if not isinstance(loss, Tensor):
+        raise TypeError(f"criterion must return a scalar tensor, got {type(loss).__name__}")
+    if loss.numel() != 1:
+        raise ValueError(f"criterion must return a scalar, as with reduction='mean', got {checks.shape_of(loss)}")
+    return loss
+
+
+def check_criterion(criterion: Any) -> None:
+    """Refuse what is no criterion, with what to write instead.
+
+    Args:
+        criterion: What a user passed to a step.
+    """
+    expected = "criterion must be a function of logits and targets"
+    if isinstance(criterion, type):
+        raise TypeError(f"{expected}, got a class: pass an instance, {criterion.__name__}()")
+    if not callable(criterion):
+        raise TypeError(f"{expected}, got {type(criterion).__name__}")
+    if type(criterion) in INDICES_ALONE:
+        raise TypeError(
+            f"{expected} that are dense rows (B, K), got {type(criterion).__name__}, which takes class indices: use "
+            "torch.nn.CrossEntropyLoss()"
+        )
 
 
 def _takes_mixed_batch(criterion: Any) -> bool:
@@ -190,7 +215,10 @@ def _label_loss(log_probability: Tensor, labels: Tensor, class_weight: Tensor | 
 
 def _check_row_sums(rows: Tensor) -> None:
     if checks.may_look(rows) and bool(((rows.sum(dim=1) - 1).abs() > 0.01).any()):
-        raise ValueError("labels given as rows must sum to 1; for multi-hot rows use mixed_binary_cross_entropy")
+        raise ValueError(
+            "labels given as rows must sum to 1; for multi-hot rows use mixed_binary_cross_entropy, for regression a "
+            "criterion such as torch.nn.MSELoss()"
+        )
 
 
 def _check(logits: Tensor, mixed: MixedBatch, reduction: str) -> None:

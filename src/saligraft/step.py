@@ -19,7 +19,7 @@ from saligraft import checks
 from saligraft.batch import MixedBatch
 from saligraft.compiling import Compile, compiled_model
 from saligraft.hooks import exclusive_use, find_ddp, is_compiled, unwrapped, wrappers_of
-from saligraft.losses import Criterion, batch_loss, mixed_cross_entropy
+from saligraft.losses import Criterion, batch_loss, check_criterion, mixed_cross_entropy
 from saligraft.methods.base import BatchMixer, check_batch, saliency_sources
 from saligraft.remembering import Recalled, RememberedMaps, check_remembered
 from saligraft.saliency.base import NetworkSource, SaliencySource
@@ -81,8 +81,8 @@ class TrainingStep(ABC):
             raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
         checks.whole_number("warmup_steps", warmup_steps, least=0)
         checks.generator(generator)
-        if criterion is not None and not callable(criterion):
-            raise TypeError(f"criterion must be a function of logits and targets, got {type(criterion).__name__}")
+        if criterion is not None:
+            check_criterion(criterion)
         self.model = compiled_model(model, compile)
         self.criterion: Criterion = criterion or mixed_cross_entropy
         self.warmup_steps = warmup_steps
@@ -110,6 +110,17 @@ class TrainingStep(ABC):
         with exclusive_use(self.model):
             self.steps_taken += 1
             return self._step(images, labels, recalled)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether steps mix; set it to False for plain steps."""
+        return self._enabled
+
+    @enabled.setter
+    def enabled(self, value: bool) -> None:
+        if not isinstance(value, bool):
+            raise TypeError(f"enabled must be True or False, got {value!r}")
+        self._enabled = value
 
     @property
     def is_plain(self) -> bool:
@@ -157,7 +168,7 @@ class TrainingStep(ABC):
             lines["saliency"] = ", ".join(filter(None, (source_name(own["source"]), own["source"].where)))
         lines |= {name: own[name] for name in ("passes", "copies", "steps") if name in own}
         lines["compiled"] = any(map(is_compiled, wrappers_of(self.model)))
-        lines |= {name: own[name] for name in ("enabled", "steps_taken", "warmup_steps")}
+        lines |= {name: getattr(self, name) for name in ("enabled", "steps_taken", "warmup_steps")}
         inner = "\n".join(f"{name}: {value}" for name, value in lines.items())
         return f"{type(self).__name__}(\n{indent(inner, '  ')}\n)"
 
