@@ -77,11 +77,11 @@ def test_headings_tell_how_many_epochs_are_averaged(folder: Path) -> None:
 
 def test_settings_are_spelled_as_in_a_recipe() -> None:
     recipes = [
-        make_recipe({}),
-        make_recipe({"method": {"name": "saliency-grafting"}, "optimizer": {"nesterov": False, "head_lr": 1.0}}),
+        make_recipe({"method": {"name": "none"}}),
+        make_recipe({"method": {"name": "saliency-grafting"}, "optimizer": {"nesterov": True, "head_lr": 1.0}}),
     ]
     found = differing(recipes)
     assert found["method.options.grids"] == ["–", "4, 8"]
-    assert found["optimizer.nesterov"] == ["true", "false"]
+    assert found["optimizer.nesterov"] == ["false", "true"]
     assert found["optimizer.head_lr"] == ["–", "1.0"]
     assert not any(text in ("None", "{}", "[]", "True") for values in found.values() for text in values)
