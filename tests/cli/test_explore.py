@@ -57,7 +57,7 @@ def test_own_files_are_seen_by_the_network_of_a_run(tmp_path: Path, capsys: pyte
         (["--count", "1"], "--count must be >= 2, got 1"),
         (["--size", "4"], "--size must be >= 8, got 4"),
         (["--root", "x"], "--root must be left out without --data"),
-        (["a.jpg", "--data", "shapes"], "give image files or --data, not both"),
+        ([".", "--data", "shapes"], "give image files or --data, not both"),
         (["--network", "wrn-10-1", "--run", "x"], "give --network or --run, not both"),
         (["--out", "."], "--out must be the file to write, got the folder"),
     ],

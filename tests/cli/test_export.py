@@ -17,4 +17,4 @@ def test_the_file_is_named_and_compared(tmp_path: Path, capsys: pytest.CaptureFi
     assert shown[0] == str(tmp_path / "run" / "model.pt2")
     assert shown[1].startswith("compared with the network: logits differ by at most ")
     assert run(["export", str(tmp_path / "run"), "--format", "tflite"]) == 2
-    assert "format must be one of 'onnx', 'torch-export'; got 'tflite'" in capsys.readouterr().err
+    assert "'--format': 'tflite' is not one of 'onnx', 'torch-export'" in capsys.readouterr().err

@@ -33,6 +33,8 @@ def test_mistakes_that_need_no_torch_do_not_wait_for_it(tmp_path: Path) -> None:
         "--help": 0, "train --help": 0, "--version": 0, "list recipes": 0, "trian": 2, "train --sede 1": 2,
         "train nowhere": 2, "train shapes-wrn-10-2 --set epochs": 2, "train all/one": 2, "evaluate all": 2,
         "list colours": 2, "demo --scale large": 2, "reproduce all --seeds 0": 2,
+        "export all/one --format onx": 2, "predict all/one gone.jpg": 2, "predict all all": 2,
+        "show --images gone.jpg": 2, "explore gone.jpg": 2, "explore --run gone": 2, "compare all/one gone": 2,
     }.items():  # fmt: skip
         command = [sys.executable, "-c", program, *words.split()]
         ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
@@ -49,6 +51,7 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["trian"], "trian"),
         (["train"], "RECIPE"),
+        (["list", "recipe"], "'schedules', 'settings'. Did you mean 'recipes'?\n"),
         (["train", "shapes-wrn-10-2", "--sede", "1"], "--sede"),
         (["train", "shapes-wrn-10-2", "--seed", "one"], "--seed"),
         (["train", "nowhere.toml"], "bundled recipe 'nowhere.toml'; all "),

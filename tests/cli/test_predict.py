@@ -44,8 +44,8 @@ def test_a_folder_of_images(trained: Path, tmp_path: Path, capsys: pytest.Captur
 def test_mistakes_are_one_line(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, words in (
         (["predict", str(trained), str(tmp_path)], "must hold images"),
-        (["predict", str(trained), "gone.jpg"], "image file gone.jpg is missing"),
-        (["predict", str(tmp_path), "a.jpg"], "is not a run folder"),
+        (["predict", str(trained), "gone.jpg"], "'gone.jpg' does not exist"),
+        (["predict", str(tmp_path), str(tmp_path)], "is not a run folder"),
     ):
         assert run(arguments) == 2
         message = capsys.readouterr().err

@@ -221,6 +221,11 @@ def test_a_method_without_a_row_has_its_default_options_and_a_notice(tmp_path: P
         assert mixup.title == ""
 
 
+def test_a_misspelt_method_is_an_error_without_that_notice() -> None:
+    with warnings.catch_warnings(action="error"), pytest.raises(ValueError, match="did you mean 'saliency-grafting'"):
+        load_recipe("shapes-wrn-10-2", method="saliency-graftin")
+
+
 def test_a_method_with_a_row_is_that_row_and_warns_of_nothing() -> None:
     with warnings.catch_warnings(action="error"):
         recipe = load_recipe("cifar100-wrn-28-10", method="saliencymix-dropout")

@@ -5,8 +5,10 @@ output leaves (`| head`), the command still completes its work, and the exit cod
 Each command imports what it needs when it runs, so that `--help` does not wait for slow imports.
 """
 
+import difflib
 import inspect
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -102,7 +104,10 @@ for _name, _command in COMMANDS.items():
 def _users_mistake(error: Exception) -> str | None:
     """One line that says what to fix, or None for a bug of the program."""
     if hasattr(error, "format_message"):  # errors of typer and click
-        return " ".join(error.format_message().replace("Value error, ", "").split())
+        message = " ".join(error.format_message().replace("Value error, ", "").split())
+        choice = re.search(r"'([^']*)' is not one of (.*)\.$", message)
+        near = difflib.get_close_matches(choice[1], re.findall(r"'([^']*)'", choice[2]), n=1) if choice else ()
+        return message + "".join(f" Did you mean {name!r}?" for name in near)
     if isinstance(error, (ValueError, TypeError, OSError, ImportError)):
         return " ".join(str(error).split()) or type(error).__name__
     return None

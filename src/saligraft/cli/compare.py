@@ -8,7 +8,9 @@ import typer
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, or folders that hold some.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of finished runs, or folders that hold some.", exists=True)
+    ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("runs/compare.html"),
 ) -> None:
     """Compare finished runs: errors, cost, differences paired by seed, settings that differ, and curves.

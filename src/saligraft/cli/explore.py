@@ -9,9 +9,12 @@ from saligraft.cli.show import dataset_images, make_lens, own_images, refuse
 
 
 def explore(
-    files: Annotated[list[Path] | None, typer.Argument(help="Your own image files, or folders of them.")] = None,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Your own image files, or folders of them.", exists=True)
+    ] = None,
     images: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE...", help="The same, as an option: --images a.jpg b.png")
+        list[Path] | None,
+        typer.Option(metavar="FILE...", help="The same, as an option: --images a.jpg b.png", exists=True),
     ] = None,
     data: Annotated[
         str | None, typer.Option(help="A data set of `saligraft list data`, or folder:PATH.", show_default="shapes")
@@ -38,8 +41,7 @@ def explore(
 
     [bold]saligraft explore --data cifar100 --root DIR --out cifar.html[/bold]   images of a data set
     """
-    from saligraft.experiments.show import Scene, write_explorer
-    from saligraft.reports.explorer import SIDE
+    from saligraft.config.recipe_file import recipe_of_run
 
     paths = [*(images or []), *(files or [])]
     if paths and data is not None:
@@ -53,6 +55,12 @@ def explore(
             raise ValueError(f"{flag} must be >= {least}, got {value}")
     if out.is_dir():
         raise ValueError(f"--out must be the file to write, got the folder {out}")
+    if run is not None:
+        recipe_of_run(run)  # mistakes that need no torch to be seen do not wait for it
+
+    from saligraft.experiments.show import Scene, write_explorer
+    from saligraft.reports.explorer import SIDE
+
     if paths:
         pool = own_images(paths, size or SIDE, seed)
     else:

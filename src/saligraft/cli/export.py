@@ -1,7 +1,7 @@
 """`saligraft export`: the network of a finished run as a file for other programs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -9,7 +9,8 @@ import typer
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     file_format: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="onnx, or torch-export for torch's own format.")
+        Literal["onnx", "torch-export"],
+        typer.Option("--format", metavar="FORMAT", help="onnx, or torch-export for torch's own format."),
     ] = "onnx",
     out: Annotated[
         Path | None,
@@ -28,6 +29,10 @@ def export(
 
     [bold]saligraft export runs/mine --format torch-export --out mine.pt2[/bold]   for torch.export.load
     """
+    from saligraft.config.recipe_file import recipe_of_run
+
+    recipe_of_run(run)  # mistakes that need no torch to be seen do not wait for it
+
     from saligraft.training import export_run, load_run
 
     path, difference = export_run(load_run(run), file_format, out)

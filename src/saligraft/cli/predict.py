@@ -10,7 +10,8 @@ import typer
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     images: Annotated[
-        list[Path], typer.Argument(metavar="IMAGE...", help="Image files, or folders of them; of any size and mode.")
+        list[Path],
+        typer.Argument(metavar="IMAGE...", help="Image files, or folders of them; of any size and mode.", exists=True),
     ],
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Classes to show for each image.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -28,6 +29,10 @@ def predict(
 
     [bold]saligraft predict runs/mine cat.jpg --json[/bold]   for another program
     """
+    from saligraft.config.recipe_file import recipe_of_run
+
+    recipe_of_run(run)  # mistakes that need no torch to be seen do not wait for it
+
     from saligraft.training import load_run
 
     files = [file for image in images for file in _image_files(image)]

@@ -17,9 +17,12 @@ FEWEST_CLASSES = 10  # of a data set that is rendered on demand
 
 
 def show(
-    files: Annotated[list[Path] | None, typer.Argument(help="Your own image files, or folders of them.")] = None,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Your own image files, or folders of them.", exists=True)
+    ] = None,
     images: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE...", help="The same, as an option: --images a.jpg b.png")
+        list[Path] | None,
+        typer.Option(metavar="FILE...", help="The same, as an option: --images a.jpg b.png", exists=True),
     ] = None,
     data: Annotated[
         str | None, typer.Option(help="A data set of `saligraft list data`, or folder:PATH.", show_default="shapes")
@@ -68,8 +71,7 @@ def show(
 
     [bold]saligraft show --methods cutmix,puzzlemix,saliency-grafting --images photos/[/bold]   some, on your files
     """
-    from saligraft.experiments.show import Scene, write_gallery
-    from saligraft.experiments.show_methods import chosen_methods, write_comparison
+    from saligraft.config.recipe_file import recipe_of_run
 
     paths = [*(images or []), *(files or [])]
     if paths and data is not None:
@@ -81,6 +83,12 @@ def show(
             raise ValueError(f"{flag} must be >= 1, got {value}")
     if data is None:
         refuse({"--root": root}, "without --data")
+    if run is not None:
+        recipe_of_run(run)  # mistakes that need no torch to be seen do not wait for it
+
+    from saligraft.experiments.show import Scene, write_gallery
+    from saligraft.experiments.show_methods import chosen_methods, write_comparison
+
     if methods is None:
         refuse({"--pictures": pictures}, "without --methods")
         mixer = build_method(method or METHOD, grid, temperature)

@@ -95,17 +95,14 @@ def load_recipe(
 
     file, row = find_recipe(path_or_name)
     changed: Table = {}
+    has_row = True
     if method is not None:
         if row != PLAIN:
             raise ValueError(f"method must be left out for {path_or_name}, a row of {file.stem}, got {method!r}")
         row = method.replace("+", "-")  # cutout+mixup is the row cutout-mixup
-        if row not in read_rows(file):
+        has_row = row in read_rows(file)
+        if not has_row:
             row, changed = PLAIN, {"method": {"name": method}}
-            warnings.warn(
-                f"{path_or_name} has no row {method!r}, so the paper has no result for it; the method's default "
-                "options are used",
-                stacklevel=2,
-            )
     for override in overrides:
         # Options set before or after a new name both belong to it: old options are dropped below, and only there.
         changed = merge(changed, parse_override(override), keep_options=True)
@@ -116,7 +113,14 @@ def load_recipe(
         table |= {"title": "", "paper": ""} | {key: changed[key] for key in ("title", "paper") if key in changed}
     if seed is not None:
         table["seed"] = seed
-    return make_recipe(table, origin=str(path_or_name))
+    recipe = make_recipe(table, origin=str(path_or_name))
+    if not has_row:  # known only now to be the name of a method
+        warnings.warn(
+            f"{path_or_name} has no row {method!r}, so the paper has no result for it; the method's default options "
+            "are used",
+            stacklevel=2,
+        )
+    return recipe
 
 
 def _shorten_warmup(table: Table, changed: Table) -> None:
