@@ -89,6 +89,13 @@ def test_the_page_does_not_overflow(opened: Any, page: Path, width: int) -> None
     assert browser.execute_script(f"{outside}.map((one) => one.outerHTML.slice(0, 80))") == []
 
 
+def test_steps_are_two_a_row_on_a_telephone(opened: Any, page: Path) -> None:
+    browser = opened(page, 390)
+    steps = browser.find_elements(By.CSS_SELECTOR, "#x-panels canvas")
+    assert len({step.location["x"] for step in steps}) == 2
+    assert all(step.size["width"] > 150 for step in steps)
+
+
 def test_light_and_dark_follow_the_system_and_the_button(opened: Any, page: Path) -> None:
     paper = "return getComputedStyle(document.body).backgroundColor"
     light, dark = (opened(page, scheme=scheme).execute_script(paper) for scheme in ("light", "dark"))

@@ -29,7 +29,7 @@ def test_two_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_folder_of_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = Path("new/c.html")
-    assert run(["compare", str(runs / "none-0"), str(runs), "--out", str(page)]) == 0
+    assert run(["compare", str(runs / "none-0"), str(runs), "--out", "new/c"]) == 0
     printed = capsys.readouterr().out
     assert "| CutMix | Best | -2.00 | -3.24 to -0.76 | better |" in printed
     assert f"Page: {page}" in printed

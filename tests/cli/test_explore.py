@@ -26,7 +26,7 @@ def data_of(page: Path) -> dict:
 
 def test_shapes_have_true_masks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "new" / "e.html"
-    assert explore(page, "--network", "wrn-10-1", "--size", "32", "--count", "5") == 0
+    assert explore(page.with_suffix(""), "--network", "wrn-10-1", "--size", "32", "--count", "5") == 0
     assert capsys.readouterr().out == f"{page}\n"
     data = data_of(page)
     assert len({image["name"] for image in data["images"]}) == 5

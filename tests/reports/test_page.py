@@ -81,6 +81,12 @@ def test_the_style_covers_light_and_dark_and_narrow_screens(tmp_path: Path) -> N
         assert words in html
 
 
+def test_titles_break_between_words_and_in_long_names_only(tmp_path: Path) -> None:
+    title = "<b> WRN-10-2 on a-data-set-with-a-long-name"
+    html = write_page(tmp_path / "p.html", "base.html", title=title).read_text(encoding="utf-8")
+    assert '<h1>&lt;b&gt; <span class="whole">WRN-10-2</span> on a-data-set-with-a-long-name</h1>' in html
+
+
 def test_every_colour_variable_of_the_styles_is_defined_in_both_schemes() -> None:
     styles = {path.name: path.read_text(encoding="utf-8") for path in TEMPLATES.glob("*.css")}
     colours = re.findall(r"^  (--[a-z0-9-]+): light-dark\(#\w{6}, #\w{6}\);$", styles["page.css"], flags=re.MULTILINE)

@@ -11,7 +11,9 @@ def compare(
     runs: Annotated[
         list[Path], typer.Argument(help="Folders of finished runs, or folders that hold some.", exists=True)
     ],
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("runs/compare.html"),
+    out: Annotated[Path, typer.Option(help="The page to write; without a suffix, .html is added.")] = Path(
+        "runs/compare.html"
+    ),
 ) -> None:
     """Compare finished runs: errors, cost, differences paired by seed, settings that differ, and curves.
 
@@ -30,6 +32,7 @@ def compare(
 
     if out.is_dir():
         raise ValueError(f"--out must be the file to write, got the folder {out}")
+    out = out if out.suffix else out.with_suffix(".html")
     tables = write_compared(runs, out, " ".join(["saligraft", *sys.argv[1:]]))
     console = Console()
     for table in tables.values():

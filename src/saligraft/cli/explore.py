@@ -27,7 +27,9 @@ def explore(
     ] = None,
     count: Annotated[int, typer.Option(help="Images to choose from.")] = 8,
     seed: Annotated[int, typer.Option(help="Seed of the images.")] = 0,
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("runs/explore.html"),
+    out: Annotated[Path, typer.Option(help="The page to write; without a suffix, .html is added.")] = Path(
+        "runs/explore.html"
+    ),
 ) -> None:
     """Write a page on which you choose two images, move T, σ, p, grid and scale, and see every step and label change.
 
@@ -55,6 +57,7 @@ def explore(
             raise ValueError(f"{flag} must be >= {least}, got {value}")
     if out.is_dir():
         raise ValueError(f"--out must be the file to write, got the folder {out}")
+    out = out if out.suffix else out.with_suffix(".html")
     if run is not None:
         recipe_of_run(run)  # mistakes that need no torch to be seen do not wait for it
 

@@ -319,7 +319,7 @@ def quick_network(fallback: Path, seed: int = 0) -> Lens:
     with locked(folder.with_name(f"{folder.name}.lock")), one_thread():
         if not all((folder / name).is_file() for name in (RECIPE, MODEL, RESULT)):
             train(recipe, out=folder, overwrite=True)
-    origin = f"{recipe.network.name}, trained on shapes for {QUICK_EPOCHS} epochs, for pictures only ({folder})"
+    origin = f"{recipe.network.name}, trained on shapes for {QUICK_EPOCHS} epochs, for pictures only"
     return replace(network_of_run(folder), origin=origin)
 
 
