@@ -373,6 +373,8 @@ def test_wrong_names_and_settings_are_named(model: Net) -> None:
         saliency_source("input-gradient", lambda x: x)
     with pytest.raises(TypeError, match="function must be callable, got int"):
         OwnFunction(3)
+    with pytest.raises(TypeError, match=r"must take images, or images and labels, got \(images, labels, scale\)"):
+        OwnFunction(lambda images, labels, scale: images[labels, 0] * scale)
 
 
 @pytest.fixture

@@ -147,6 +147,9 @@ def _labels_parameter(function: Callable[..., Tensor]) -> str | None:
     except (TypeError, ValueError):  # some functions written in C have no signature
         return None
     by_position = [each for each in parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    required = [each.name for each in by_position if each.default is inspect.Parameter.empty]
+    if len(required) > 2:
+        raise TypeError(f"saliency function must take images, or images and labels, got ({', '.join(required)})")
     second = by_position[1].name if len(by_position) > 1 and by_position[1].default is inspect.Parameter.empty else None
     return "labels" if "labels" in parameters else second
 
@@ -192,7 +195,9 @@ SourceLike = str | SaliencySource | Callable[..., Tensor] | None
 
 
 def source_name(source: SaliencySource) -> str:
-    """Return the name of a source in `SALIENCY_SOURCES`, or that of its class."""
+    """Return the name of a source in `SALIENCY_SOURCES`, of a user's function, or of its class."""
+    if isinstance(source, OwnFunction):
+        return str(getattr(source.function, "__name__", type(source.function).__name__))
     return next((name for name, kind in SALIENCY_SOURCES.items() if type(source) is kind), type(source).__name__)
 
 
