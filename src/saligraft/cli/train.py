@@ -113,17 +113,17 @@ def train(
 
     [bold]torchrun --nproc-per-node 2 -m saligraft train shapes-wrn-10-2[/bold]   two processes
     """
-    from saligraft.config.recipe_file import find_recipe, parse_override
+    from saligraft.config.recipe_file import find_recipe, load_recipe, parse_override
 
     source, folder = _run_folder(recipe, method, settings, seed, out) if resume else (Path(recipe), out)
     find_recipe(source)  # mistakes that need no torch to be seen do not wait for it
     for setting in settings or ():
         parse_override(setting)
+    chosen = load_recipe(source, settings or (), seed=seed, method=method)  # nor do mistakes in a recipe wait for more
 
     from saligraft import training
     from saligraft.reports.run_report import write_run_page
 
-    chosen = training.load_recipe(source, settings or (), seed=seed, method=method)
     if download:
         _download(chosen.data.name, chosen.data.root)
     if plan:
