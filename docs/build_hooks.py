@@ -18,12 +18,22 @@ LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?://|#|mailto:)([
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """List every table and figure of docs/results/ below Results."""
+    """List every table and figure of docs/results/ below Results: the paper's tables first, by their number."""
     assert config.nav is not None
     (results,) = (entry["Results"] for entry in config.nav if "Results" in entry)
-    for table in sorted(ROOT.glob("docs/results/*/table.md")):
-        title = table.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
-        results.append({re.sub(r", scale \w+$", "", title): table.relative_to(ROOT / "docs").as_posix()})
+    entries = []
+    for table in ROOT.glob("docs/results/*/table.md"):
+        number = re.search(r"\(Table (\d+)\)", table.read_text(encoding="utf-8").splitlines()[0])
+        name = table.parent.name
+        if number:
+            more = name.partition("-with-")[2].replace("-", " ")  # of a table in another setting
+            place, title = (0, int(number[1])), f"Table {number[1]}{', ' * bool(more)}{more}"
+        elif name.startswith("figure-"):
+            place, title = (1, 0), f"Figure: {name.removeprefix('figure-')}"
+        else:
+            place, title = (2, 0), name.replace("-", " ").capitalize()
+        entries.append((place, title, table.relative_to(ROOT / "docs").as_posix()))
+    results += [{title: path} for _, title, path in sorted(entries)]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
@@ -42,6 +52,8 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Show diagrams as the pictures made from them, and leave out links to files that are not on the site."""
+    if page.file.src_uri == "index.md":
+        page.meta["title"] = "Saliency Grafting for PyTorch"  # of the browser's tab
     if page.file.src_uri.endswith("/table.md"):
         page.meta["hide"] = ["toc"]  # room for the columns
         folder = Path(str(page.file.abs_src_path)).parent

@@ -1,6 +1,6 @@
 """Audio: the spectrogram of a sound is an image of one channel. Ten kinds of synthetic chirp, in noise.
 
-`python examples/audio.py [EPOCHS]`, about 15 s. Needs: pip install "saligraft[lab]" (for the network alone)
+`python examples/audio.py [EPOCHS]`, about 15 s. Needs: pip install ".[lab]" (for the network alone)
 """
 
 import sys

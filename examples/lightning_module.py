@@ -1,6 +1,6 @@
 """Lightning: a LightningModule with four lines for grafting, on any strategy and precision.
 
-`python examples/lightning_module.py [EPOCHS [DEVICES]]`, about 15 s. Needs: pip install "saligraft[lab,lightning]"
+`python examples/lightning_module.py [EPOCHS [DEVICES]]`, about 15 s. Needs: pip install ".[lab,lightning]"
 """
 
 import sys

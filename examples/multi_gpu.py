@@ -1,6 +1,6 @@
 """Several GPUs or processes by DistributedDataParallel; on a machine without GPUs it runs on the CPU.
 
-`torchrun --nproc-per-node 2 examples/multi_gpu.py [EPOCHS]`, about 20 s. Needs: pip install "saligraft[lab]"
+`torchrun --nproc-per-node 2 examples/multi_gpu.py [EPOCHS]`, about 20 s. Needs: pip install ".[lab]"
 """
 
 import os

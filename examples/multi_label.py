@@ -1,6 +1,6 @@
 """Several classes per image: multi-hot labels and binary cross-entropy.
 
-`python examples/multi_label.py [EPOCHS]`, about 30 s. Needs: pip install "saligraft[lab]"
+`python examples/multi_label.py [EPOCHS]`, about 30 s. Needs: pip install ".[lab]"
 """
 
 import sys

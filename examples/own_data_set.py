@@ -1,6 +1,6 @@
 """Your own pictures, augmented as you like; maps are remembered per picture, so that grafting costs no extra pass.
 
-`python examples/own_data_set.py [EPOCHS]`, about 15 s. Needs: pip install "saligraft[lab]"
+`python examples/own_data_set.py [EPOCHS]`, about 15 s. Needs: pip install ".[lab]"
 """
 
 import sys

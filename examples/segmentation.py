@@ -1,6 +1,6 @@
 """Segmentation: graft the images, and carry the masks along pixel by pixel.
 
-`python examples/segmentation.py [EPOCHS]`, about 20 s. Needs: pip install "saligraft[lab]" (for the data alone)
+`python examples/segmentation.py [EPOCHS]`, about 20 s. Needs: pip install ".[lab]" (for the data alone)
 """
 
 import sys

@@ -1,6 +1,6 @@
 """timm: one changed name in a loop like that of timm's train.py, with AMP, accumulation, EMA and a late end of mixing.
 
-`python examples/timm_loop.py [EPOCHS]`, about 20 s. Needs: pip install "saligraft[lab,timm]"
+`python examples/timm_loop.py [EPOCHS]`, about 20 s. Needs: pip install ".[lab,timm]"
 """
 
 import sys

@@ -1,6 +1,6 @@
 """torchvision: methods that need no network mix in the collate function, also beside torchvision's own in RandomChoice.
 
-`python examples/torchvision_collate.py [EPOCHS]`, about 15 s. Needs: pip install "saligraft[lab]"
+`python examples/torchvision_collate.py [EPOCHS]`, about 15 s. Needs: pip install ".[lab]"
 """
 
 import sys

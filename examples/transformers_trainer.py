@@ -1,6 +1,6 @@
 """Hugging Face Transformers: a Trainer that grafts in training and leaves evaluation alone.
 
-`python examples/transformers_trainer.py [EPOCHS]`, about 30 s. Needs: pip install "saligraft[lab,transformers]"
+`python examples/transformers_trainer.py [EPOCHS]`, about 30 s. Needs: pip install ".[lab,transformers]"
 """
 
 import sys

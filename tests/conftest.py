@@ -21,6 +21,7 @@ collect_ignore += [
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 
 # No deadline: the first call of a torch op may take long. In CI the same examples each time; elsewhere new ones.
 settings.register_profile("saligraft", deadline=None, max_examples=50, derandomize="CI" in os.environ)

@@ -173,6 +173,22 @@ def test_other_steps_compile_too(counter: CompileCounterWithBackend) -> None:
         assert counter.frame_count == 1
 
 
+def test_a_step_or_method_inside_a_compiled_function(counter: CompileCounterWithBackend) -> None:
+    """As Lightning's `torch.compile(module)` has it; batches of several sizes, so that shapes become symbolic."""
+    step = sg.GraftingStep(Network().eval(), sg.SaliencyGrafting(grids=(2, 4)), compile={"backend": counter})
+    cutmix = sg.CutMix()
+    functions = [lambda *batch: step(*batch).loss, lambda *batch: cutmix(*batch).images.mean()]
+    for function in functions:
+        compiled_function = torch.compile(function, backend="aot_eager")
+        for size in (6, 5, 4):
+            images, labels = (values[:size] for values in batch())
+            torch.manual_seed(size)
+            loss = compiled_function(images, labels)
+            torch.manual_seed(size)
+            torch.testing.assert_close(loss, function(images, labels))
+    assert counter.frame_count >= 2  # the step's own passes stay compiled
+
+
 def test_manifold_mixup_says_that_it_cannot() -> None:
     with pytest.raises(RuntimeError, match="model is compiled, where hooks are not reliable: pass the uncompiled"):
         sg.training_step(Network(), sg.ManifoldMixup(), compile="eager")(*batch())

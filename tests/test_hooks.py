@@ -203,6 +203,16 @@ def test_compiled_code_is_refused(where: str) -> None:
         below(torch.randn(4, 5))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.:FutureWarning")
+def test_torchscript_is_refused_where_maps_are_computed_and_trains_without() -> None:
+    layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
+    scripted = torch.jit.script(nn.Sequential(*layers))
+    batch = torch.rand(2, 3, 8, 8), torch.arange(2)
+    with pytest.raises(TypeError, match="model must be Python code where maps are computed, got TorchScript"):
+        sg.GraftingStep(scripted, sg.SaliencyGrafting())(*batch)
+    sg.MixingStep(scripted, sg.CutMix())(*batch).loss.backward()
+
+
 def test_what_counts_as_linear() -> None:
     assert is_linear(nn.Linear(2, 3))
     assert is_linear(nn.Conv2d(2, 3, 1))

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 import saligraft
+from saligraft.import_path import install_command
 
 PACKAGE = Path(saligraft.__file__).parent
 # The order of docs/architecture.md: a part imports from its own layer and those above it, never from below.
 LAYERS: list[set[str]] = [
-    {"batch", "draws", "grafting", "labels", "losses", "maps", "checks", "hooks", "compiling", "import_path", "io"},
+    {"batch", "draws", "grafting", "labels", "losses", "maps", "pixels", "checks", "hooks", "compiling", "names"}
+    | {"import_path", "io"},
     {"saliency", "masks", "regularizers"},
     {"methods"},
     {"remembering", "step", "steps"},
@@ -216,3 +218,23 @@ except AttributeError as error:
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "module 'saligraft' has no attribute 'nothing'\n"
+
+
+@pytest.mark.parametrize("module", ["training", "config.recipe_file", "reports.run_report", "experiments.demo"])
+@pytest.mark.parametrize("missing", ["pydantic", "accelerate"])
+def test_the_laboratory_without_its_extra_names_it(module: str, missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; import saligraft.{module}"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last = run.stderr.splitlines()[-1]
+    assert last == f"ModuleNotFoundError: the laboratory needs {missing}: {install_command('lab')}"
+
+
+def test_a_package_whose_extra_is_missing_is_not_called_unknown() -> None:
+    code = "import sys; sys.modules['pydantic'] = None; import saligraft; saligraft.training"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.stderr.splitlines()[-1].startswith("ModuleNotFoundError: the laboratory needs pydantic: ")
+
+
+def test_one_function_writes_the_commands_that_install_extras() -> None:
+    files = [path for path in PACKAGE.rglob("*.py") if "saligraft[" in path.read_text(encoding="utf-8")]
+    assert files == [PACKAGE / "import_path.py"]

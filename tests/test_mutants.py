@@ -10,7 +10,7 @@ def test_every_mutant_can_be_tried() -> None:
         assert file.is_file(), mutant.name
         assert file.read_text(encoding="utf-8").count(mutant.old) == 1, mutant.name
         assert mutant.old != mutant.new, mutant.name
-        for test in mutant.tests.split():
+        for test in mutant.node_ids:
             path, _, name = test.partition("::")
             assert (ROOT / path).is_file(), mutant.name
             assert not name or f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), mutant.name

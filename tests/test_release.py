@@ -74,5 +74,5 @@ def test_the_installed_sdist_can_be_imported(archives: tuple[Path, Path], tmp_pa
 def test_the_core_alone_names_the_extra_of_the_command_line() -> None:
     without_typer = "import sys; sys.modules['typer'] = None; from saligraft.__main__ import main; main()"
     done = python("-c", without_typer)
-    expected = (1, "", "The command line needs `pip install 'saligraft[lab]'`\n")
+    expected = (2, "", "The command line needs `pip install 'saligraft[lab]'` (from a clone: pip install '.[lab]')\n")
     assert (done.returncode, done.stdout, done.stderr) == expected

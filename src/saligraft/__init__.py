@@ -1,7 +1,6 @@
 """Saliency Grafting for PyTorch (Park et al., AAAI 2022): the augmentation, its baselines and its saliency sources."""
 
 import importlib
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -101,8 +100,11 @@ if not TYPE_CHECKING:  # type checkers read the imports above, and would accept 
             globals()[name] = next(getattr(module, name) for module in modules if hasattr(module, name))
             return globals()[name]
         if not name.startswith("_"):
-            with suppress(ModuleNotFoundError):
+            try:
                 return importlib.import_module(f"{__name__}.{name}")
+            except ModuleNotFoundError as error:
+                if error.name != f"{__name__}.{name}":  # a package of the laboratory, whose extra is missing
+                    raise
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__():

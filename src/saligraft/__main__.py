@@ -2,6 +2,8 @@
 
 import sys
 
+from saligraft.import_path import install_command
+
 
 def main() -> None:
     """Start the command line, or name the extra that it needs: the core library is installed without it."""
@@ -10,7 +12,8 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name != "typer":
             raise
-        sys.exit("The command line needs `pip install 'saligraft[lab]'`")
+        print(f"The command line needs {install_command('lab')}", file=sys.stderr)
+        sys.exit(2)
     start()
 
 

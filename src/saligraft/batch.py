@@ -124,7 +124,7 @@ class MixedBatch(NamedTuple):
 
 
 class AlteredBatch(MixedBatch):
-    """A mixed batch whose images cannot be had from source, destination and mask alone, so `carry` is refused."""
+    """A mixed batch whose images cannot be reconstructed from source, destination and mask, so `carry` raises."""
 
     def carry(self, values: Tensor) -> Tensor:
         """Refuse: the mixing cannot be repeated on other values.

@@ -5,14 +5,16 @@ Checks of shape and type always run. Checks of values read a tensor's content, w
 be traced, so they run only on CPU tensors outside compilation; `set_validation(True)` enables them everywhere.
 """
 
-import difflib
 import functools
 import math
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+
+from saligraft.names import one_of as one_of
+from saligraft.names import utf8 as utf8
 
 # Absurdly large numbers are refused: they would overflow float32 or int64, loop forever or exhaust the memory.
 LARGEST = 1e30
@@ -63,19 +65,6 @@ def may_look(tensor: Tensor) -> bool:
     if torch.compiler.is_compiling() or tensor.is_meta or type(tensor) is not Tensor:
         return False  # a fake or meta tensor has no values
     return _validate_everywhere or tensor.device.type == "cpu"
-
-
-def one_of(name: str, value: object, options: Collection[Any]) -> None:
-    """One of the options, which the error lists."""
-    if value not in options:
-        valid = ", ".join(map(repr, options))
-        raise ValueError(f"{name} must be one of {valid}; got {value!r}{did_you_mean(value, options)}")
-
-
-def did_you_mean(value: object, options: Collection[Any]) -> str:
-    """The end of an error message: a similar option, if there is one."""
-    near = difflib.get_close_matches(str(value), [option for option in options if isinstance(option, str)], n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 # Training steps call these, so a valid value takes one expression; only invalid ones make further calls.
@@ -172,14 +161,6 @@ def grids_fit(value: Sequence[int], image: Tensor) -> None:
     height, width = frame_size(image)
     if max(value) > (width if image.ndim == 3 else min(height, width)):
         raise ValueError(f"grids must not exceed the image ({height}, {width}), got {max(value)}")
-
-
-def utf8(name: str, value: str) -> None:
-    """Text that can be written as UTF-8: Python represents other bytes of file names as surrogates."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{name} must be valid UTF-8, got {value!r}") from None
 
 
 def shape_of(tensor: Tensor) -> str:

@@ -92,7 +92,10 @@ def noticed(layer: nn.Module) -> Iterator[None]:
     """
     kind = type(layer)
     if kind not in _hooked_kinds:
-        _hooked_kinds[kind] = types.new_class(kind.__name__, (kind,))
+        _hooked_kinds[kind] = hooked_kind = types.new_class(kind.__name__, (kind,))
+        # Some classes wrap `forward` in every subclass, as Transformers does for checkpointing: not in this one.
+        for name in [name for name, value in vars(hooked_kind).items() if callable(value) and name[:2] != "__"]:
+            delattr(hooked_kind, name)
     object.__setattr__(layer, "__class__", _hooked_kinds[kind])
     try:
         yield

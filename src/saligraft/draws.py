@@ -154,7 +154,7 @@ def boxes(ratio: Tensor, height: int, width: int, *, generator: torch.Generator 
 
 
 def to_device(draw: Tensor, device: torch.device) -> Tensor:
-    """Move a draw from the host without waiting for the device.
+    """Move a draw, or another tensor, from the host without waiting for the device.
 
     Args:
         draw: A tensor on the host.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import random
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -29,7 +30,7 @@ def wrappers_of(model: nn.Module) -> list[nn.Module]:
     while True:
         outer = chain[-1]
         wrapped = isinstance(outer, DistributedDataParallel | nn.DataParallel)
-        inner = outer.module if wrapped else outer._modules.get("_orig_mod")
+        inner = outer.module if wrapped else dict(outer._modules.items()).get("_orig_mod")  # TorchScript's has no get
         if not isinstance(inner, nn.Module):
             return chain
         chain.append(inner)
@@ -225,6 +226,11 @@ def without_trace(network: nn.Module, images: Tensor, mode: Mode) -> Iterator[No
     kind = devices[0].type if devices else "cuda"  # torch's default
     with exclusive_use(network), torch.random.fork_rng(devices, device_type=kind):
         modules = list(network.modules())
+        if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
+            raise TypeError(
+                "model must be Python code where maps are computed, got TorchScript, whose modules run no hooks: pass "
+                "the model that was scripted or traced"
+            )
         kept: list[tuple[bool, dict[str, Any]]] = [(module.training, dict(module._buffers)) for module in modules]
         state = random.getstate()
         try:
@@ -243,7 +249,7 @@ def without_trace(network: nn.Module, images: Tensor, mode: Mode) -> Iterator[No
 
 @contextmanager
 def isolated(model: nn.Module, images: Tensor) -> Iterator[None]:
-    """`without_trace` for code of users, which may do anything: gradients, hooks and grad mode are restored too.
+    """`without_trace` for arbitrary user code: gradients, hooks, grad mode and NumPy's random state are restored too.
 
     Inside, parameters have no `.grad`, so that a backward pass there does not add to the gradients outside.
 
@@ -258,12 +264,16 @@ def isolated(model: nn.Module, images: Tensor) -> Iterator[None]:
         if name.endswith("_hooks") and isinstance(table, dict)
     ]
     parameters = [(parameter, parameter.grad, parameter.requires_grad) for parameter in model.parameters()]
+    numpy = sys.modules.get("numpy")  # not a dependency
+    state = None if numpy is None else numpy.random.get_state()
     with without_trace(model, images, "current"), torch.set_grad_enabled(torch.is_grad_enabled()):
         try:
             for parameter, _, _ in parameters:
                 parameter.grad = None
             yield
         finally:
+            if numpy is not None:
+                numpy.random.set_state(state)
             for table, hooks in tables:
                 table.clear()
                 table.update(hooks)

@@ -1,4 +1,4 @@
-"""The user's own code by name: "package.module:Name", wherever a recipe names something.
+"""The user's own code by name: "package.module:Name", wherever a recipe names something; and missing extras.
 
 A recipe with such a name runs that code, so it must be trusted like a program.
 """
@@ -13,6 +13,19 @@ from typing import Any
 
 GIVEN = "given"  # "given:NAME" records an object that was passed to `train` in Python
 RESERVED = ("folder", "timm", "torchvision", GIVEN)  # "folder:PATH" and the like have their own meaning
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra, for errors about a missing package.
+
+    Args:
+        extra: Name of the extra, such as "lab".
+
+    Example:
+        >>> install_command("puzzle")
+        "`pip install 'saligraft[puzzle]'` (from a clone: pip install '.[puzzle]')"
+    """
+    return f"`pip install 'saligraft[{extra}]'` (from a clone: pip install '.[{extra}]')"
 
 
 def is_import_path(name: str) -> bool:
@@ -51,7 +64,7 @@ def import_object(path: str, what: str) -> Any:
         sys.path.append(here)
         importlib.invalidate_caches()
     try:
-        found = importlib.import_module(module_name)
+        target = importlib.import_module(module_name)
     except Exception as error:  # importing runs the user's code
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{module_name}.".startswith(f"{missing}."):
@@ -60,14 +73,14 @@ def import_object(path: str, what: str) -> Any:
             reason = f"its module raises {_one_line(error)}"
         raise ValueError(f"{what} {path!r} cannot be imported: {reason}") from error
     for part in attribute.split("."):
-        if not hasattr(found, part):
-            near = difflib.get_close_matches(part, dir(found), n=1)
+        if not hasattr(target, part):
+            near = difflib.get_close_matches(part, dir(target), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"{what} {path!r} cannot be imported: {module_name} has no {attribute!r}{hint}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise ValueError(f"{what} {path!r} must be a class or a function, got {type(found).__name__}")
-    return found
+        target = getattr(target, part)
+    if not callable(target):
+        raise ValueError(f"{what} {path!r} must be a class or a function, got {type(target).__name__}")
+    return target
 
 
 def check_arguments(path: str, what: str, arguments: Mapping[str, Any]) -> None:

@@ -43,8 +43,8 @@ def calibrated_weight(
 ) -> Tensor:
     """λ(S_i, S_j, M) = I(S_i, M) / (I(S_i, M) + I(S_j, 1 − M)), the weight of the source's label (Eq. 5).
 
-    Where that is 0/0 (an all-zero map, or nothing of either left to see) the area decides: that of the pixels if
-    `image_size` is given, else of the cells. A map that is not finite, or negative, gives weight 0.
+    Where that is 0/0 (an all-zero map, or no visible saliency in either image) the weight falls back to the area: that
+    of the pixels if `image_size` is given, else of the cells. A map that is not finite, or negative, gives weight 0.
 
     Args:
         source_saliency: S_i, (B, h, w).

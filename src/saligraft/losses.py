@@ -163,7 +163,7 @@ def mixed_softmax_binary_cross_entropy(logits: Tensor, mixed: MixedBatch, *, red
 
     −mean_k [y_k log p_k + (1 − y_k) log(1 − p_k)], p = softmax(logits): the loss of Verma et al. (Manifold Mixup) and
     Kim et al. (PuzzleMix), whose WRN-28-10 and Tiny-ImageNet protocols the paper follows. Its gradient is 1/K to 2/K of
-    cross-entropy's, so a learning rate fits one of the two alone.
+    cross-entropy's, so learning rates do not transfer between the two.
 
     Args:
         logits: (B, K), of the mixed images; K >= 2.

@@ -6,11 +6,11 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
 from textwrap import indent
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from saligraft.compiling import Compile, compiled_model
 from saligraft.hooks import exclusive_use, find_ddp, is_compiled, unwrapped, wrappers_of
 from saligraft.losses import Criterion, batch_loss, check_criterion, mixed_cross_entropy
 from saligraft.methods.base import BatchMixer, check_batch, saliency_sources
+from saligraft.names import PassPlan
 from saligraft.remembering import Recalled, RememberedMaps, check_remembered
 from saligraft.saliency.base import NetworkSource, SaliencySource
 from saligraft.saliency.capture import logits_of
@@ -28,7 +29,6 @@ from saligraft.saliency.memory import SaliencyMemory
 from saligraft.saliency.sources import SourceLike, source_name
 from saligraft.saliency.sources import saliency_source as saliency_source_of
 
-PassPlan = Literal["both", "joint", "mixed", "remembered"]
 WITH_ORIGINALS: tuple[PassPlan, ...] = ("both", "joint")
 
 
@@ -55,8 +55,7 @@ class StepOutput(NamedTuple):
 class TrainingStep(ABC):
     """What all kinds of step share: model, validation, plain steps without any mixing, and the state of a loop.
 
-    After ``step.enabled = False`` every step is one plain pass, as during warm-up, until it is set again. This is part
-    of the state.
+    Set ``step.enabled = False`` to train without mixing, one plain pass per step; the flag is saved in the state.
 
     Args:
         model: The network.
@@ -104,6 +103,10 @@ class TrainingStep(ABC):
                 (B, 3) of crops as large as the stored image, or top, left, height, width, height and width of the
                 stored image, flipped (B, 7). None where the images are the stored ones.
         """
+        if torch.compiler.is_compiling():  # in a user's compiled function: hooks and draws cannot be traced
+            disable: Callable[..., Any] = torch.compiler.disable
+            output: StepOutput = disable(TrainingStep.__call__)(self, images, labels, index, geometry)
+            return output
         check_batch(images, labels, checks.ANY_SHAPE)
         checks.label_values(labels)
         recalled = self._recall(images, index, geometry)
@@ -188,7 +191,7 @@ class TrainingStep(ABC):
             state: State returned by `state_dict`.
         """
         self.steps_taken = int(state["steps_taken"])
-        self.enabled = bool(state.get("enabled", True))  # older states lack it
+        self.enabled = bool(state["enabled"])
         if self.generator is not None and state["generator"] is not None:
             self.generator.set_state(state["generator"])
 
@@ -196,9 +199,8 @@ class TrainingStep(ABC):
 class GraftingStep(TrainingStep):
     """Train on originals and grafts: all that a training loop needs (§4, §5).
 
-    Two forward passes: that of the originals gives logits and saliency. After ``step.enabled = False`` a step is one
-    plain pass, as during warm-up, until it is set again; this is part of the state. `repr` tells which
-    layer it is read from.
+    Two forward passes: that of the originals gives logits and saliency. Set ``step.enabled = False`` to train without
+    mixing; the flag is saved in the state. ``repr(step)`` names the layer that saliency is read from.
 
     Args:
         model: The network.
@@ -213,11 +215,10 @@ class GraftingStep(TrainingStep):
             in one batch.
         passes: "both" is the paper: originals and grafts, 2 forward and 2 backward passes. "joint" makes one pass of
             both together, so that batch norm sees them as one batch, after one for the maps as in "mixed": 3 forward, 2
-            backward, and twice the memory. "mixed" trains on grafts
-            alone; a forward pass without gradients or side effects, with batch statistics, gives the maps: 2
-            forward, 1 backward. "remembered" trains on grafts alone and makes no other pass: the feature maps of a step
-            refresh those remembered of its samples, which plain steps do too; it needs `index` in each call. A
-            sample without a map yet is neither grafted nor grafted onto.
+            backward, and twice the memory. "mixed" trains on grafts alone; a forward pass without gradients or side
+            effects, with batch statistics, gives the maps: 2 forward, 1 backward. "remembered" trains on grafts alone
+            and makes no other pass: the feature maps of a step refresh those remembered of its samples, which plain
+            steps do too; it needs `index` in each call. A sample without a map yet is neither grafted nor grafted onto.
         memory: The table of "remembered"; by default one that grows with the largest index, for which each step reads
             the index on the host.
         warmup_steps: Steps without any mixing.

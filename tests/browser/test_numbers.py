@@ -140,3 +140,25 @@ def test_other_methods_and_visible_objects_equal_the_librarys(
         true = visible_shares(objects[1:3], mixed)
         assert visible["shown"] == pytest.approx(float(true.source[0]), abs=1e-6)
         assert visible["kept"] == pytest.approx(float(true.destination[0]), abs=1e-6)
+
+
+def test_visible_objects_follow_moved_blocks(opened: Any, page: Path) -> None:
+    stream = torch.Generator().manual_seed(0)
+    objects = torch.rand(2, 8, 12, generator=stream) < 0.4
+    levels = torch.tensor([[0.0, 0.5, 1.0], [1.0, 0.0, 0.5]])
+    blocks = torch.tensor([[3, 3, 5, 3, 0, 1], [5, 4, 3, 2, 1, 0]])  # of the source, block 3 is shown twice clearly
+    arguments = [*objects.flatten(1).long().tolist(), levels.flatten().tolist(), blocks.tolist()]
+    visible = opened(page).execute_script(
+        "const [a, b, values, blocks] = arguments;"
+        "return visibleObjects(a, b, { rows: 2, columns: 3, values }, 8, 12, blocks)",
+        *arguments,
+    )
+    for image, share, name in ((0, levels.flatten(), "shown"), (1, 1 - levels.flatten(), "kept")):
+        clearest = {
+            block: max(float(share[cell]) for cell in range(6) if blocks[image, cell] == block)
+            for block in set(blocks[image].tolist())
+        }
+        seen = sum(
+            float(objects[image, y, x]) * clearest.get(y // 4 * 3 + x // 4, 0.0) for y in range(8) for x in range(12)
+        )
+        assert visible[name] == pytest.approx(seen / float(objects[image].sum()), abs=1e-6)

@@ -23,7 +23,7 @@ def test_two_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rows.index("| Plain training") < rows.index("| CutMix")  # in the order given
     assert "| Plain training | 40.00 |" in printed
     assert "| CutMix | **38.00** |" in printed
-    assert printed.endswith("Page: runs/compare.html\n")
+    assert printed.endswith("38.00 %. One seed each: no interval.\nPage: runs/compare.html\n")
     assert (runs / "compare.html").is_file()
 
 

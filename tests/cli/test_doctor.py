@@ -7,6 +7,8 @@ import pytest
 
 import saligraft
 from saligraft.cli import doctor, run
+from saligraft.config.recipe_file import load_recipe
+from saligraft.data.download import SOURCES
 
 
 def shown(capsys: pytest.CaptureFixture[str]) -> str:
@@ -28,10 +30,20 @@ def test_a_sound_installation(
     text = shown(capsys)
     assert f"saligraft ok {saligraft.__version__}, Python 3." in text
     assert "shapes (built in), cub " in text
-    assert "cifar10 is partial in data/cifar10; fix: saligraft train RECIPE --download" in text
-    assert "not there: cifar100, tiny-imagenet, speech-commands, imagenet" in text
+    partial = "saligraft train cifar100-wrn-10-2 --set data.name=cifar10 --download"
+    assert f"cifar10 is partial in data/cifar10; fix: {partial}" in text
+    assert "missing: cifar100; fix: saligraft train cifar100-wrn-10-2 --download" in text
+    assert "missing: imagenet; its terms forbid a download" in text
     assert "cache, 3 MB" in text
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_recipe_of_each_data_set_can_be_pasted() -> None:
+    recipes = doctor.__globals__["RECIPES"]
+    assert {*recipes} == {name for name in SOURCES if not name.endswith("-v0.02")}
+    for data, words in recipes.items():
+        name, _, setting = words.partition(" --set ")
+        assert load_recipe(name, [setting] if setting else []).data.name == data
 
 
 def test_missing_extras_are_no_error_and_missing_packages_are(
@@ -40,7 +52,9 @@ def test_missing_extras_are_no_error_and_missing_packages_are(
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setitem(doctor.__globals__["EXTRAS"], "no_such_module", ("nothing", "puzzle"))
     assert run(["doctor"]) == 0
-    assert "extra – nothing needs no_such_module; fix: pip install 'saligraft[puzzle]'" in shown(capsys)
+    assert "extra – nothing needs no_such_module; fix: `pip install 'saligraft[puzzle]'` (from a clone: " in shown(
+        capsys
+    )
 
     def version(package: str) -> str:
         if package == "safetensors":
@@ -50,7 +64,7 @@ def test_missing_extras_are_no_error_and_missing_packages_are(
     monkeypatch.setitem(doctor.__globals__, "version", version)
     assert run(["doctor"]) == 2
     captured = capsys.readouterr()
-    assert "missing: safetensors; fix: pip install 'saligraft[lab]'" in " ".join(captured.out.split())
+    assert "missing: safetensors; fix: `pip install 'saligraft[lab]'`" in " ".join(captured.out.split())
     assert captured.err == "saligraft: error: broken: packages; the table above says how to fix each\n"
 
 

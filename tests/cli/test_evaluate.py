@@ -4,20 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.runs import train_tiny
 
 from saligraft.cli import run
-from saligraft.training import SilentReporter, make_recipe, train
 
 
 def test_the_final_numbers_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recipe = make_recipe(
-        {
-            "data": {"options": {"size": 16, "per_class": 4}, "pad": 2},
-            "network": {"name": "wrn-10-1"},
-            "training": {"epochs": 1, "batch_size": 20},
-        }
-    )
-    train(recipe, tmp_path / "run", reporter=SilentReporter())
+    train_tiny(tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert run(["evaluate", str(tmp_path / "run")]) == 0
     shown = capsys.readouterr().out
@@ -47,16 +40,9 @@ def test_the_final_numbers_are_printed(tmp_path: Path, capsys: pytest.CaptureFix
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    recipe = make_recipe(
-        {
-            "data": {"options": {"size": 16, "per_class": 3}, "pad": 2},
-            "network": {"name": "wrn-10-1"},
-            "method": {"name": "saliency-grafting"},
-            "training": {"epochs": 2, "batch_size": 15},
-        }
-    )
+    data = {"options": {"size": 16, "per_class": 3}, "pad": 2}
     out = tmp_path_factory.mktemp("evaluate") / "run"
-    train(recipe, out, reporter=SilentReporter())
+    train_tiny(out, data=data, method={"name": "saliency-grafting"}, training={"epochs": 2, "batch_size": 15})
     return out
 
 
@@ -77,6 +63,8 @@ def test_all_evaluations_at_once(folder: Path, tmp_path: Path, capsys: pytest.Ca
     assert kept["corruptions"]["clean"] == result["top1_error"]["final"]
     assert kept["classes"]["images"] == [3] * 10
     assert sum(kept["classes"]["errors"]) / 10 == pytest.approx(result["top1_error"]["final"])
+    tables = shown[shown.index("label truth") : shown.index("chosen cells.")]
+    assert max(map(len, tables.splitlines())) <= 80
     assert list(kept["label-truth"]["epochs"]) == ["1", "2"]
     assert kept["label-truth"]["epochs"]["2"] == kept["label-truth"]["methods"]
     assert "after epoch 1" in shown
@@ -109,8 +97,11 @@ def test_plain_evaluation_writes_nothing(folder: Path) -> None:
     assert sorted((path.name, path.stat().st_mtime_ns) for path in folder.iterdir()) == before
 
 
-def test_runs_below_a_folder_are_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for above in (folder.parent, folder.parent.parent):
+def test_runs_below_a_folder_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "group" / "run"
+    folder.mkdir(parents=True)
+    (folder / "recipe.toml").touch()
+    for above in (folder.parent, tmp_path):
         assert run(["evaluate", str(above)]) == 2
         assert f"{above} is not a run folder: it holds no recipe.toml; runs below it: " in (
             message := capsys.readouterr().err
@@ -123,3 +114,19 @@ def test_mistakes_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str])
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "--through-training needs --label-truth" in error
+
+
+def test_top_5_is_left_out_where_it_is_always_0(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    tiny = ["data.classes=5", "data.options.size=16", "data.options.per_class=4", "data.pad=2", "network.name=wrn-10-1"]
+    words = [word for text in (*tiny, "training.epochs=1", "training.batch_size=20") for word in ("--set", text)]
+    folder = tmp_path / "run"
+    assert run(["train", "shapes-wrn-10-2", *words, "--out", str(folder)]) == 0
+    assert run(["evaluate", str(folder)]) == 0
+    assert run(["evaluate", str(folder), "--occlude", "25"]) == 0
+    captured = capfd.readouterr()
+    shown = captured.out + captured.err + (folder / "report.html").read_text(encoding="utf-8")
+    assert "top-1 error" in captured.err
+    assert "top-5" not in shown.lower()
+    assert json.loads((folder / "result.json").read_text())["top5_error"]["final"] == 0
+    lines = captured.out[captured.out.index("hidden") :].splitlines()
+    assert len({len(line) for line in lines}) == 1

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from tests.reports.pages import assert_self_contained
+from tests.runs import train_tiny
 
 from saligraft.cli import run
-from saligraft.training import SilentReporter, make_recipe, train
 
 
 def explore(out: Path, *words: str) -> int:
@@ -35,11 +35,7 @@ def test_shapes_have_true_masks(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_own_files_are_seen_by_the_network_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    training = {"epochs": 1, "batch_size": 10}
-    recipe = make_recipe(
-        {"data": {"options": {"size": 16, "per_class": 1}}, "network": {"name": "wrn-10-1"}, "training": training}
-    )
-    train(recipe, tmp_path / "run", reporter=SilentReporter())
+    train_tiny(tmp_path / "run")
     for name, colour in (("cat.png", "red"), ("dog.png", "blue")):
         Image.new("RGB", (40, 30), colour).save(tmp_path / name)
     files = [str(tmp_path / name) for name in ("cat.png", "dog.png")]

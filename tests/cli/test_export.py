@@ -3,15 +3,13 @@
 from pathlib import Path
 
 import pytest
+from tests.runs import train_tiny
 
 from saligraft.cli import run
-from saligraft.training import SilentReporter, make_recipe, train
 
 
 def test_the_file_is_named_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = {"options": {"size": 16, "per_class": 2}, "pad": 2}
-    table = {"data": data, "network": {"name": "wrn-10-1"}, "training": {"epochs": 1, "batch_size": 10}}
-    train(make_recipe(table), tmp_path / "run", reporter=SilentReporter())
+    train_tiny(tmp_path / "run")
     assert run(["export", str(tmp_path / "run"), "--format", "torch-export"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == str(tmp_path / "run" / "model.pt2")

@@ -25,9 +25,11 @@ def test_every_file_of_the_folder_is_a_command() -> None:
     assert files == set(cli.COMMANDS)
 
 
-def test_mistakes_that_need_no_torch_do_not_wait_for_it(tmp_path: Path) -> None:
+def test_mistakes_fail_before_torch_is_imported(tmp_path: Path) -> None:
     (tmp_path / "all" / "one").mkdir(parents=True)
-    (tmp_path / "all" / "one" / "recipe.toml").write_text("")
+    for name in ("recipe.toml", "run.json"):
+        (tmp_path / "all" / "one" / name).write_text("")
+    (tmp_path / "one.jpg").write_text("")
     program = "import sys; from saligraft import cli; print(cli.run(sys.argv[1:]), 'torch' in sys.modules)"
     for words, code in {
         "--help": 0, "train --help": 0, "--version": 0, "list recipes": 0, "trian": 2, "train --sede 1": 2,
@@ -35,6 +37,12 @@ def test_mistakes_that_need_no_torch_do_not_wait_for_it(tmp_path: Path) -> None:
         "list colours": 2, "demo --scale large": 2, "reproduce all --seeds 0": 2,
         "export all/one --format onx": 2, "predict all/one gone.jpg": 2, "predict all all": 2,
         "show --images gone.jpg": 2, "explore gone.jpg": 2, "explore --run gone": 2, "compare all/one gone": 2,
+        "train shapes-wrn-10-2 --method cutmx": 2, "train shapes-wrn-10-2 --out all/one": 2,
+        "train shapes-wrn-10-2 --set method.name=cutmx": 2, "train shapes-wrn-10-2 --set epochs=3": 2,
+        "train shapes-wrn-10-2 --set training.epoch=3": 2, "train shapes-wrn-10-2 --set training.trackers=wandb": 2,
+        "train shapes-wrn-10-2 --set method.choices.cutmx=1": 2, "train shapes-wrn-10-2 --set training.epochs=x": 2,
+        "show --method cutmx": 2, "show --images one.jpg": 2, "explore one.jpg": 2, "reproduce tabel-wrn": 2,
+        "reproduce": 2, "reproduce --list --out one.jpg": 2,
     }.items():  # fmt: skip
         command = [sys.executable, "-c", program, *words.split()]
         ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.runs import train_tiny
 
 from saligraft import feature_saliency, resize_saliency, salient_regions
 from saligraft.cli import run
 from saligraft.data import load
-from saligraft.training import SilentReporter, load_recipe, make_recipe, train
+from saligraft.training import load_recipe
 from saligraft.training.match_temperature import match_temperature
 
 
@@ -16,9 +17,7 @@ from saligraft.training.match_temperature import match_temperature
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("match") / "run"
     data = {"name": "shapes", "options": {"size": 16, "per_class": 4}, "pad": 0, "flip": False}
-    training = {"epochs": 1, "batch_size": 40}
-    recipe = make_recipe({"data": data, "network": {"name": "wrn-10-1"}, "training": training})
-    train(recipe, folder, reporter=SilentReporter())
+    train_tiny(folder, data=data, training={"epochs": 1, "batch_size": 40})
     return folder
 
 
@@ -56,6 +55,7 @@ def test_mistakes_are_one_line(trained: Path, tmp_path: Path, capsys: pytest.Cap
         ([str(trained), "--k", "3", "--temperature", "0.1"], "one of --temperature and --k must be left out, got both"),
         ([str(trained), "--k", "64"], "k must be one that some temperature gives"),
         ([str(trained), "--temperature", "0"], "temperature must be a finite number > 0, got 0"),
+        ([str(trained), "--grid", "1"], "'--grid': Input should be greater than or equal to 2"),
         ([str(tmp_path)], "is not a run folder"),
     ):
         assert run(["match-temperature", *arguments]) == 2

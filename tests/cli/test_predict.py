@@ -5,21 +5,15 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from tests.runs import train_tiny
 
 from saligraft.cli import run
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from saligraft.training import SilentReporter, make_recipe, train
-
-    table = {
-        "data": {"options": {"size": 16, "per_class": 2}, "pad": 2},
-        "network": {"name": "wrn-10-1"},
-        "training": {"epochs": 1, "batch_size": 10},
-    }
     folder = tmp_path_factory.mktemp("run")
-    train(make_recipe(table), folder, reporter=SilentReporter())
+    train_tiny(folder)
     return folder
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from saligraft.cli import run
+from saligraft.experiments.experiment import Job
 from saligraft.experiments.paper import EXPERIMENTS
 
 
@@ -18,6 +19,8 @@ def test_a_table_and_a_figure_end_to_end(tmp_path: Path, capsys) -> None:
     for words in ("Saliency Grafting by CAM", "15.70", "3.54", "4×4", "equal passes", "not resolved"):
         assert words in table
     assert (tmp_path / "figure-samples" / "methods.png").is_file()
+    for name in ("table-saliency", "figure-samples"):
+        assert 'id="explorer"' in (tmp_path / name / "report.html").read_text(encoding="utf-8")
     assert run([*command, "--seeds", "2"]) == 0  # nothing is trained again
     assert "8 runs, 8 of them finished" in capsys.readouterr().out
     assert run(["reproduce", "table-saliency", "--list", "--scale", "smoke", "--out", str(tmp_path)]) == 0
@@ -44,6 +47,11 @@ def test_the_list_names_everything_with_its_cost(tmp_path: Path, capsys) -> None
         (["table-wrn", "--seeds", "0"], "'--seeds': Input should be greater"),
         (["table-wrn", "--jobs", "0"], "'--jobs': Input should be greater"),
         (["table-wrn", "--gpus", "-1"], "'--gpus': Input should be greater"),
+        (["table-wrn", "--partition", "gpu"], "--partition must be left out without --launcher slurm, got gpu"),
+        (["table-wrn", "--gpus", "0"], "--gpus must be left out without --launcher slurm, got 0"),
+        (["table-wrn", "--minutes", "9"], "--minutes must be left out without --launcher slurm, got 9"),
+        (["table-wrn", "--methods", "none,cutmx"], "got 'cutmx'; did you mean 'cutmix'?"),
+        (["table-wrn", "table-speech", "--methods", "augmix"], "--methods of table-speech must be one of"),
         (["table-wrn", "--set", "training.epochs=x"], "training.epochs"),
         (["table-wrn", "--data-root", "no/such/folder"], "no/such/folder"),
     ],
@@ -58,5 +66,25 @@ def test_mistakes_end_in_one_line_and_exit_code_2(tmp_path: Path, capsys, argume
 
 def test_out_must_be_a_folder(tmp_path: Path, capsys) -> None:
     (tmp_path / "out").write_text("")
-    assert run(["reproduce", "table-wrn", "--scale", "smoke", "--out", str(tmp_path / "out")]) == 2
-    assert "--out must be a folder, got the file" in capsys.readouterr().err
+    for command in (["table-wrn", "--scale", "smoke"], ["--list"]):
+        assert run(["reproduce", *command, "--out", str(tmp_path / "out")]) == 2
+        assert "--out must be a folder, got the file" in capsys.readouterr().err
+
+
+def test_failures_are_counted_by_folder(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(jobs: list[Job], _: object) -> dict[Path, str]:
+        return {job.folder: "no" for job in jobs}
+
+    monkeypatch.setattr("saligraft.experiments.runner.run_jobs", fail)
+    names = ["table-wrn", "table-saliency"]  # which share runs
+    assert run(["reproduce", *names, "--scale", "smoke", "--seeds", "1", "--out", str(tmp_path)]) == 2
+    failed, of, count, *_ = capsys.readouterr().err.removeprefix("saligraft: error: ").split()
+    assert (failed, of) == (count, "of")
+
+
+def test_slurm_is_needed_where_it_is_asked_for(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))  # without srun
+    command = ["reproduce", "table-wrn", "--scale", "smoke", "--seeds", "1", "--launcher", "slurm"]
+    assert run([*command, "--out", str(tmp_path / "out")]) == 2
+    assert "--launcher slurm needs a machine with Slurm: " in capsys.readouterr().err

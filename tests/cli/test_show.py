@@ -92,7 +92,7 @@ def test_some_methods_on_own_files(tmp_path: Path) -> None:
     assert show(tmp_path, "--images", *files, *arguments) == 0
     page = assert_self_contained((tmp_path / "methods.html").read_text(encoding="utf-8"))
     assert len(page.with_class("compared")) == 2  # two files make no more pairs
-    assert "CutMix" not in page.text
+    assert "AugMix" not in page.text
     assert "48×48 pixels" in page.text
 
 
@@ -146,11 +146,27 @@ def test_images_that_cannot_be_read_end_in_one_line(tmp_path: Path, capsys, cont
     assert words in error
 
 
+def test_unreadable_files_of_a_folder_are_skipped_with_a_warning(tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for name in ("a", "b", "cut"):
+        Image.new("RGB", (40, 40), "red" if name == "a" else "blue").save(photos / f"{name}.jpg")
+    (photos / "cut.jpg").write_bytes((photos / "cut.jpg").read_bytes()[:-100])
+    with pytest.warns(UserWarning, match=r"skipped: image file .*cut\.jpg cannot be read: ") as warned:
+        assert show(tmp_path, "--images", str(photos), "--network", "wrn-10-1", "--rows", "1") == 0
+    assert len(warned) == 1
+    named = [str(photos / name) for name in ("a.jpg", "b.jpg", "cut.jpg")]
+    assert show(tmp_path, "--images", *named, "--network", "wrn-10-1") == 2
+    (photos / "b.jpg").unlink()
+    with pytest.warns(UserWarning, match="skipped"):
+        assert show(tmp_path, "--images", str(photos), "--network", "wrn-10-1") == 2  # only one is readable
+
+
 def test_without_a_network_one_is_trained_once_and_kept(tmp_path: Path, monkeypatch, capsys) -> None:
     from saligraft.experiments import show as showing
 
     small = {"data": {"options": {"per_class": 5}}, "network": {"name": "wrn-10-1"}, "training": {"epochs": 1}}
-    monkeypatch.setattr(showing, "quick_recipe", lambda seed: make_recipe({**small, "seed": seed}))
+    monkeypatch.setattr(showing, "quick_recipe", lambda: make_recipe(small))
     monkeypatch.setenv("SALIGRAFT_CACHE", str(tmp_path / "cache"))
     assert show(tmp_path / "one", "--rows", "1") == 0
     (weights,) = (tmp_path / "cache").glob("show-network-*/model.safetensors")

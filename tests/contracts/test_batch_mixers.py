@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.batches import K, assert_steps_lower_the_loss, make_labels
 from tests.pairwise import all_pairs
 from torch import Tensor, nn
 
@@ -16,7 +17,6 @@ from saligraft.grafting import spread
 from saligraft.methods import REGISTRY, AttentiveCutMix, BatchMixer, RandomChoice
 from saligraft.methods.registry import methods_of
 
-K = 5
 # Modules that hold what methods share, or combine methods.
 NOT_METHODS = {"base", "kinds", "registry", "compose", "choice"}
 # Variants whose behaviour differs in kind; each method's plain form is added below from the registry.
@@ -47,14 +47,6 @@ plain_mixers = pytest.mark.parametrize(
 
 
 pure_mixers = pytest.mark.parametrize("method", [PARAMS[name] for name in methods_of(BatchMixer)])
-
-
-def make_labels(kind: str, batch: int, stream: torch.Generator) -> Tensor:
-    if kind == "index":
-        return torch.randint(K, (batch,), generator=stream)
-    if kind == "probability":
-        return torch.rand(batch, K, generator=stream).softmax(dim=1)
-    return torch.randint(2, (batch, K), generator=stream)
 
 
 def make_batch(
@@ -190,23 +182,17 @@ def test_two_training_steps_lower_the_loss(method: BatchMixer[Any]) -> None:
     model = nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, K)
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for _ in range(3):
-        generator = torch.Generator().manual_seed(0)  # the same draws, so that the losses compare
+
+    def loss_of(generator: torch.Generator) -> Tensor:
         step = sg.GraftingStep(model, method, saliency_source="feature-map", layer="1", generator=generator)
-        loss = step(images, labels).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[2] < losses[1] < losses[0]
+        return step(images, labels).loss
+
+    assert_steps_lower_the_loss(model, loss_of)
 
 
 @pure_mixers
 def test_missing_partners_are_refused_in_one_line(method: BatchMixer[Any]) -> None:
     images, labels, saliency = make_batch()
-    drawn = method.draw(images)
-    without = None if isinstance(drawn, Tensor) else drawn._replace(partner=None)
+    without = method.draw(images)._replace(partner=None)
     with pytest.raises(TypeError, match=r"^partner must be a torch\.Tensor, got NoneType$"):
         method.apply(images, labels, saliency, without)

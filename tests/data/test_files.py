@@ -16,6 +16,7 @@ from saligraft.data.files import (
     check_file,
     class_names,
     data_root,
+    image_files,
     labelled_files,
     loose_image,
     read_lines,
@@ -135,3 +136,14 @@ def test_lines_are_those_of_a_text_that_is_not_empty(tmp_path: Path) -> None:
             read_lines(path)
     path.write_bytes(b"a\tb \r\n\nc")
     assert read_lines(path) == ["a\tb", "", "c"]
+
+
+def test_images_of_a_folder_are_listed_in_order_without_hidden_ones(tmp_path: Path) -> None:
+    make_files(tmp_path, "b.PGM", "a/2.jpg", "a/notes.txt", ".venv/logo.png", "a/._2.jpg", "__MACOSX/1.png")
+    assert image_files(tmp_path) == [tmp_path / "a" / "2.jpg", tmp_path / "b.PGM"]
+    assert image_files(tmp_path / "a" / "._2.jpg") == [tmp_path / "a" / "._2.jpg"]
+    (tmp_path / "a" / "2.jpg").unlink()
+    with pytest.raises(ValueError, match=r"folder .*a must hold images \(\.bmp, .*\), got none"):
+        image_files(tmp_path / "a")
+    with pytest.raises(ValueError, match=r"image file not found: .*c\.png"):
+        image_files(tmp_path / "c.png")

@@ -10,101 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from saligraft.data import Batch, ImageData, InMemoryLoader, crop_and_flip
-from saligraft.data.loader import Order
 
 counts, sizes, ranks = st.integers(1, 60), st.integers(1, 12), st.integers(1, 4)
-
-
-def orders(count: int, batch_size: int, world_size: int, train: bool, seed: int = 0) -> list[Order]:
-    return [
-        Order(count=count, batch_size=batch_size, train=train, seed=seed, rank=rank, world_size=world_size)
-        for rank in range(world_size)
-    ]
-
-
-@given(count=counts, batch_size=sizes, world_size=ranks, epoch=st.integers(0, 5))
-@settings(max_examples=100, deadline=None)
-def test_training_ranks_step_together_on_full_batches_of_different_samples(
-    count: int, batch_size: int, world_size: int, epoch: int
-) -> None:
-    if count < world_size:
-        count = world_size
-    shares = [order.epoch(epoch) for order in orders(count, batch_size, world_size, train=True)]
-    lengths = {len(share) for share in shares}
-    assert len(lengths) == 1
-    seen = torch.cat(shares)
-    assert len(seen.unique()) == len(seen)
-    joint = batch_size * world_size
-    assert len(seen) == (count // joint * joint or count // world_size * world_size)
-    batches = {order.batches for order in orders(count, batch_size, world_size, train=True)}
-    assert batches == {max(1, count // joint)}
-
-
-@given(count=counts, batch_size=sizes, world_size=ranks)
-@settings(max_examples=100, deadline=None)
-def test_the_last_partial_batch_can_be_kept_after_the_same_full_ones(
-    count: int, batch_size: int, world_size: int
-) -> None:
-    count = max(count, world_size)
-    options = {"count": count, "batch_size": batch_size, "train": True, "world_size": world_size}
-    kept = [Order(rank=rank, keep_last=True, **options) for rank in range(world_size)]
-    shares = [order.epoch(2) for order in kept]
-    seen = torch.cat(shares)
-    assert len(seen.unique()) == len(seen) == count // world_size * world_size  # ranks stay in step
-    assert {order.batches for order in kept} == {-(-(count // world_size) // batch_size)}
-    for rank, share in enumerate(shares):
-        dropped = Order(rank=rank, **options).epoch(2)
-        assert torch.equal(share[: len(dropped)], dropped)
-
-
-@given(count=st.integers(0, 60), batch_size=sizes, world_size=ranks)
-@settings(max_examples=100, deadline=None)
-def test_testing_meets_every_sample_once_in_order(count: int, batch_size: int, world_size: int) -> None:
-    parts = orders(count, batch_size, world_size, train=False)
-    shares = [order.epoch(3) for order in parts]
-    assert sorted(torch.cat(shares).tolist()) == list(range(count))
-    for order, share in zip(parts, shares, strict=True):
-        assert share.tolist() == sorted(share.tolist())
-        assert order.batches == len(share.split(batch_size)) if len(share) else order.batches == 0
-
-
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_each_step_of_all_ranks_is_a_step_of_one_large_rank(world_size: int) -> None:
-    (whole,) = orders(50, 2 * world_size, 1, train=True, seed=4)
-    shares = [order.epoch(1) for order in orders(50, 2, world_size, train=True, seed=4)]
-    joint = torch.stack(shares, dim=1).flatten()
-    assert torch.equal(joint, whole.epoch(1))
-
-
-def test_seed_and_epoch_decide_order_and_augmentation_apart() -> None:
-    order, other = (Order(count=50, batch_size=5, train=True, seed=seed) for seed in (0, 1))
-    orders_of = {tuple(each.epoch(epoch).tolist()) for each in (order, other) for epoch in (0, 1)}
-    assert len(orders_of) == 4
-    assert len({each.augmentation(epoch) for each in (order, other) for epoch in (0, 1)}) == 4
-    assert torch.equal(order.epoch(7), Order(count=50, batch_size=10, train=True).epoch(7))
-    assert order.augmentation(3) == Order(count=9, batch_size=2, train=False).augmentation(3)
-
-
-def test_torchs_random_state_is_left_alone() -> None:
-    state = torch.get_rng_state()
-    Order(count=50, batch_size=5, train=True).epoch(2)
-    assert torch.equal(state, torch.get_rng_state())
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
-        ({"world_size": 0}, "world_size must be >= 1, got 0"),
-        ({"rank": 1}, r"rank must lie in \[0, 1\), got 1"),
-        ({"rank": 0, "world_size": 5}, "data must contain an image for each of 5 ranks, got 4 images"),
-    ],
-)
-def test_bad_orders_are_named(options: dict[str, int], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        Order(**{"count": 4, "batch_size": 2, "train": True, **options})  # type: ignore[arg-type]
-
-
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 
 
@@ -118,6 +25,77 @@ def make_data(count: int = 23, height: int = 8, width: int = 6) -> ImageData:
         mean=MEAN,
         std=STD,
     )
+
+
+def loaders(count: int, batch_size: int, world_size: int, *, epoch: int = 0, **options: Any) -> list[InMemoryLoader]:
+    """One loader per rank, at an epoch."""
+    data, options = make_data(count, 1, 1), {"batch_size": batch_size, "world_size": world_size, "pad": 0, **options}
+    parts = [InMemoryLoader(data, rank=rank, **options) for rank in range(world_size)]
+    for loader in parts:
+        loader.set_epoch(epoch)
+    return parts
+
+
+@given(count=counts, batch_size=sizes, world_size=ranks, epoch=st.integers(0, 5))
+@settings(max_examples=100, deadline=None)
+def test_training_ranks_step_together_on_full_batches_of_different_samples(
+    count: int, batch_size: int, world_size: int, epoch: int
+) -> None:
+    count = max(count, world_size)
+    parts = loaders(count, batch_size, world_size, epoch=epoch, train=True)
+    assert len({len(loader.order) for loader in parts}) == 1
+    seen = torch.cat([loader.order for loader in parts])
+    assert len(seen.unique()) == len(seen)
+    joint = batch_size * world_size
+    assert len(seen) == (count // joint * joint or count // world_size * world_size)
+    assert {len(loader) for loader in parts} == {max(1, count // joint)}
+
+
+@given(count=counts, batch_size=sizes, world_size=ranks)
+@settings(max_examples=100, deadline=None)
+def test_the_last_partial_batch_can_be_kept_after_the_same_full_ones(
+    count: int, batch_size: int, world_size: int
+) -> None:
+    count = max(count, world_size)
+    kept = loaders(count, batch_size, world_size, epoch=2, train=True, keep_last=True)
+    seen = torch.cat([loader.order for loader in kept])
+    assert len(seen.unique()) == len(seen) == count // world_size * world_size  # ranks stay in step
+    assert {len(loader) for loader in kept} == {-(-(count // world_size) // batch_size)}
+    for loader, other in zip(kept, loaders(count, batch_size, world_size, epoch=2, train=True), strict=True):
+        assert torch.equal(loader.order[: len(other.order)], other.order)
+
+
+@given(count=st.integers(0, 60), batch_size=sizes, world_size=ranks)
+@settings(max_examples=100, deadline=None)
+def test_testing_meets_every_sample_once_in_order(count: int, batch_size: int, world_size: int) -> None:
+    parts = loaders(count, batch_size, world_size, epoch=3, train=False)
+    assert sorted(torch.cat([loader.order for loader in parts]).tolist()) == list(range(count))
+    for loader in parts:
+        share = loader.order
+        assert share.tolist() == sorted(share.tolist())
+        assert len(loader) == (len(share.split(batch_size)) if len(share) else 0)
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_each_step_of_all_ranks_is_a_step_of_one_large_rank(world_size: int) -> None:
+    (whole,) = loaders(50, 2 * world_size, 1, epoch=1, train=True, seed=4)
+    shares = [loader.order for loader in loaders(50, 2, world_size, epoch=1, train=True, seed=4)]
+    assert torch.equal(torch.stack(shares, dim=1).flatten(), whole.order)
+
+
+def test_seed_and_epoch_decide_order_and_augmentation_apart() -> None:
+    several = [loaders(50, 5, 1, epoch=epoch, train=True, seed=seed)[0] for seed in (0, 1) for epoch in (0, 1)]
+    assert len({tuple(loader.order.tolist()) for loader in several}) == 4
+    assert len({loader.augmentation for loader in several}) == 4
+    larger, smaller = loaders(50, 10, 1, train=True)[0], loaders(9, 2, 1, train=False)[0]
+    assert torch.equal(several[0].order, larger.order)
+    assert several[0].augmentation == smaller.augmentation
+
+
+def test_torchs_random_state_is_left_alone() -> None:
+    state = torch.get_rng_state()
+    list(loaders(50, 5, 1, epoch=2, train=True)[0])
+    assert torch.equal(state, torch.get_rng_state())
 
 
 def epoch(data: ImageData, number: int = 0, **options: Any) -> list[Batch]:
@@ -192,28 +170,6 @@ def test_draws_are_keyed_by_seed_epoch_and_sample_alone() -> None:
     assert plain != crops(1, batch_size=8, seed=1)
 
 
-def test_order_changes_with_epoch_and_seed_and_repeats() -> None:
-    data = make_data(40)
-    order = indices(epoch(data, batch_size=8, train=True))
-    assert sorted(order) == list(range(40))
-    assert order == indices(epoch(data, batch_size=8, train=True))
-    assert order != indices(epoch(data, 1, batch_size=8, train=True))
-    assert order != indices(epoch(data, batch_size=8, train=True, seed=1))
-
-
-@pytest.mark.parametrize("world_size", [1, 2, 4])
-def test_ranks_share_the_batches_of_one_large_rank(world_size: int) -> None:
-    data = make_data(45)
-    whole = epoch(data, batch_size=8, train=True)
-    parts = [
-        epoch(data, batch_size=8 // world_size, train=True, rank=rank, world_size=world_size)
-        for rank in range(world_size)
-    ]
-    assert len(whole) == 5  # 45 // 8: the partial batch is dropped
-    for step, batch in enumerate(whole):
-        assert sorted(indices([batch])) == sorted(indices([part[step] for part in parts]))
-
-
 @pytest.mark.parametrize("world_size", [1, 2, 3, 30])
 def test_testing_counts_every_image_once_unchanged(world_size: int) -> None:
     data = make_data(23)
@@ -225,13 +181,6 @@ def test_testing_counts_every_image_once_unchanged(world_size: int) -> None:
     stored = data.images[first.index].float() / 255
     restored = first.images * torch.tensor(STD)[:, None, None] + torch.tensor(MEAN)[:, None, None]
     torch.testing.assert_close(restored, stored, atol=1e-6, rtol=0)
-
-
-def test_a_partial_batch_stays_if_it_is_the_only_one() -> None:
-    (batch,) = epoch(make_data(5), batch_size=8, train=True)
-    assert sorted(indices([batch])) == list(range(5))
-    shares = [epoch(make_data(5), batch_size=8, train=True, rank=rank, world_size=2) for rank in range(2)]
-    assert [len(indices(share)) for share in shares] == [2, 2]  # ranks must step together
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import Dataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from saligraft.data import load, make_data_loader
 from saligraft.data.own_data import as_split, as_splits, labels_of
@@ -147,6 +147,7 @@ IMAGE = torch.zeros(3, 8, 8)
     [
         (Bad(IMAGE), r"sample 0 of mine must be \(image, label\), got Tensor"),
         (Bad((IMAGE, torch.zeros(5))), r"must be the number of a class, got Tensor of shape \(5,\)"),
+        (Bad((IMAGE, torch.tensor(0.5))), r"sample 0 of mine must be the number of a class, got tensor\(0.5"),
         (Bad((IMAGE.numpy(), 1)), r"must be a Pillow image or a tensor \(C,H,W\), got ndarray"),
         (Bad((IMAGE[0], 1)), r"must be a Pillow image or a tensor \(C,H,W\), got shape \(8, 8\)"),
         (Bad((IMAGE.long(), 1)), "must be uint8 or floating point, got torch.int64"),
@@ -158,6 +159,12 @@ IMAGE = torch.zeros(3, 8, 8)
 def test_mistakes_name_the_sample(dataset: Any, words: str) -> None:
     with pytest.raises((ValueError, TypeError), match=words):
         batches(as_split(dataset, "mine"), train=False)
+
+
+def test_a_loader_in_place_of_a_data_set_is_named() -> None:
+    loader = DataLoader(Pictures("uint8"))
+    with pytest.raises(TypeError, match=r"must be a map-style torch Dataset .* got <class '.*DataLoader'>"):
+        as_splits(loader, loader, "mine")
 
 
 def test_a_label_that_contradicts_the_list_is_refused() -> None:

@@ -99,7 +99,7 @@ def test_batches_are_the_samples_views_normalised_and_mirrored(flip: bool) -> No
         for image, label, index, (*place, flipped) in zip(
             batch.images, batch.labels, batch.index, batch.geometry.tolist(), strict=True
         ):
-            view, expected = data.sample(int(index), random.Random(key(loader.order.augmentation(2), int(index))))
+            view, expected = data.sample(int(index), random.Random(key(loader.augmentation, int(index))))
             view = view.flip(-1) if flipped else view
             normal = (view.double() / 255 - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]
             torch.testing.assert_close(image.double(), normal, atol=1e-5, rtol=0)
@@ -108,6 +108,14 @@ def test_batches_are_the_samples_views_normalised_and_mirrored(flip: bool) -> No
             mirrored += flipped
     assert sorted(seen) == list(range(64))
     assert 16 < mirrored < 48 if flip else mirrored == 0
+
+
+def test_every_part_of_a_batch_is_moved_without_waiting_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = []
+    monkeypatch.setattr("saligraft.data.streaming_loader.to_device", lambda part, _: moved.append(part) or part)
+    [batch] = epoch(StreamingLoader(make_data(4), batch_size=4, train=False))
+    assert len(moved) == len(batch)
+    assert all(any(part is each for each in moved) for part in batch[1:])
 
 
 def test_epochs_seeds_and_ranks_differ_as_the_order_says() -> None:

@@ -6,7 +6,14 @@ from statistics import fmean
 import pytest
 from tests.experiments.invented_runs import ERRORS, finished, write_runs
 
-from saligraft.experiments.compare import comparison_tables, comparison_verdict, differing, find_runs, group_runs
+from saligraft.experiments.compare import (
+    comparison_tables,
+    comparison_verdict,
+    differing,
+    find_runs,
+    group_runs,
+    own_options,
+)
 from saligraft.training import make_recipe
 
 
@@ -29,6 +36,12 @@ def test_runs_that_differ_in_their_seed_alone_are_one_row(folder: Path) -> None:
     assert differences.rows[0] == ("CutMix", "Best", "-2.00", "-3.24 to -0.76", "better")
 
 
+def test_a_damaged_result_is_named(folder: Path) -> None:
+    (folder / "none-0" / "result.json").write_text('{"top1_err')
+    with pytest.raises(ValueError, match=r"none-0/result\.json is damaged: saligraft train .*none-0 --resume"):
+        find_runs([folder])
+
+
 def test_groups_of_one_method_are_told_apart_by_a_setting(folder: Path) -> None:
     more = finished(folder / "long", "cutmix", 0, 30.0, batch_size=7)
     names = [group.name for group in group_runs([folder / "cutmix-0", more])]
@@ -42,17 +55,19 @@ def test_seeds_that_do_not_pair_have_no_differences(folder: Path) -> None:
     assert list(tables) == ["Result", "Settings that differ"]
     reason = "No paired difference to Plain training, for lack of a common seed or data set: CutMix."
     assert tables["Result"].notes[-1] == reason
-    assert comparison_verdict(groups).endswith("its lead over Plain training is not resolved.")
+    assert comparison_verdict(groups).endswith("39.50 %. One seed each: no interval.")
+    two = group_runs([folder / "none-0", folder / "cutmix-1", folder / "cutmix-2"])
+    assert comparison_verdict(two).endswith("its lead over CutMix is not resolved.")
 
 
 def test_the_verdict_says_no_more_than_the_differences(folder: Path) -> None:
     groups = group_runs(find_runs([folder]))
     assert comparison_verdict(groups).endswith("Paired by seed, it is better than Plain training.")
     one = [folder / "none-0", folder / "cutmix-0"]
-    expected = (
-        "CutMix has the lowest error at its best epoch: 38.00 %. Paired by seed, its lead over Plain training is "
-    )
-    assert comparison_verdict(group_runs(one)) == f"{expected}not resolved."
+    expected = "CutMix has the lowest error at its best epoch: 38.00 %. One seed each: no interval."
+    assert comparison_verdict(group_runs(one)) == expected
+    longer = finished(folder / "longer", "none", 0, 40.0, epochs=5)
+    assert comparison_verdict(group_runs([one[1], longer])) == f"{expected} The runs differ in passes: 2 and 5."
     tied = finished(folder / "tied", "mixup", 0, 38.001)
     assert comparison_verdict(group_runs([one[1], tied])) == "CutMix and Mixup are level at their best epoch: 38.00 %."
     three = group_runs([one[1], tied, one[0]])
@@ -60,6 +75,7 @@ def test_the_verdict_says_no_more_than_the_differences(folder: Path) -> None:
     assert {row for row, column in comparison_tables(three)["Result"].best if column == 1} == {0, 1}
     seeds = group_runs([folder / "none-0", folder / "none-1"])
     assert comparison_verdict(seeds) == "The error at the best epoch is 41.00 ± 1.00 % over 2 seeds."
+    assert not comparison_tables(seeds)["Result"].best
 
 
 def test_headings_tell_how_many_epochs_are_averaged(folder: Path) -> None:
@@ -73,6 +89,21 @@ def test_headings_tell_how_many_epochs_are_averaged(folder: Path) -> None:
         table = comparison_tables(group_runs(runs))["Result"]
         assert table.columns[2] == heading
         assert words in table.notes[0]
+
+
+def test_options_that_only_one_method_has_are_folded(folder: Path) -> None:
+    grafts = [finished(folder / f"grafts-{k}", "saliency-grafting", 0, 30.0, batch_size=k) for k in (5, 6)]
+    groups = group_runs([*grafts, folder / "cutmix-0"])
+    options = own_options(groups)
+    assert options[groups[0].name] == options[groups[1].name]
+    assert options[groups[0].name]["method.options.temperature"] == "0.2"
+    assert "CutMix" not in options
+    table = comparison_tables(groups)["Settings that differ"]
+    settings = [row[0] for row in table.rows]
+    assert {"method.name", "training.batch_size"} <= set(settings)
+    assert "method.options.alpha" in settings  # both have it, with different values
+    assert not {key for own in options.values() for key in own} & set(settings)
+    assert "below this table on the page" in table.notes[0]
 
 
 def test_settings_are_spelled_as_in_a_recipe() -> None:

@@ -15,6 +15,7 @@ from saligraft.experiments.experiment import (
     row_settings,
     rows_of,
     run_folder,
+    training_seconds,
 )
 from saligraft.experiments.measures import MEASURE_FUNCTIONS
 from saligraft.experiments.paper import EXPERIMENTS, regime
@@ -120,6 +121,12 @@ def test_overrides_reach_every_row_and_keep_passes_equal() -> None:
     assert {row.load(0).training.epochs for row in changed} == {10, 15}  # 5 of warm-up, 5 of two passes
 
 
+def test_rows_of_some_methods_keep_their_passes() -> None:
+    kept = rows_of(EXPERIMENTS["table-wrn"], "laptop", regime, None, methods=["none", "cutmix"])
+    every = rows("table-wrn", "laptop")
+    assert kept == [every[name] for name in ("none", "none-equal-passes", "cutmix")]
+
+
 def test_passes_count_copies_and_warm_up() -> None:
     recipe = rows("figure-copies", "laptop")["saliency-grafting-4"].load(0)
     assert passes_of(recipe).forward == 5 + 55 * 5
@@ -131,7 +138,7 @@ def test_experiments_share_equal_runs_wherever_the_data_are(tmp_path: Path) -> N
         experiment = EXPERIMENTS[name]
         return {job.folder for job in jobs_of(experiment, list(rows(name, "laptop", root).values()), 2, tmp_path)}
 
-    assert folders("table-occlusion") == folders("table-tiny")
+    assert folders("table-tiny") < folders("table-occlusion") < folders("table-tiny") | folders("table-wrn")
     assert len(folders("table-saliency") - folders("table-wrn")) == 2  # CAM, two seeds
     for name, point in (("figure-temperature", "0.2"), ("figure-threshold", "1"), ("figure-copies", "1")):
         own = rows(name, "laptop")[f"saliency-grafting-{point}"].load(0)
@@ -152,6 +159,16 @@ def test_a_parent_folder_holds_the_data_of_several_experiments(tmp_path: Path) -
     assert set(pyramidnet) == {str(tmp_path / "cifar100")}  # its recipe is one of shapes, with other data
     truth = [row.load(0).data.root for row in rows("label-truth", "laptop", tmp_path).values()]
     assert truth == [None, str(tmp_path / "tiny-imagenet"), str(tmp_path)]
+
+
+def test_a_damaged_timing_names_its_file_and_line(tmp_path: Path) -> None:
+    file = tmp_path / "timing.jsonl"
+    file.write_text('{"machine": {}}\n{"cpu_seconds": 1.5}\n{"cpu_seconds": 2}\n')
+    assert training_seconds(tmp_path) == 3.5
+    for damaged in ('{"cpu_sec', '{"cpu_seconds": []}', "3"):
+        file.write_text(f'{{"machine": {{}}}}\n{damaged}\n')
+        with pytest.raises(ValueError, match=r"timing\.jsonl is damaged in line 2"):
+            training_seconds(tmp_path)
 
 
 def test_the_command_of_a_row_trains_its_recipe(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from tests.runs import train_tiny
 
 import saligraft as sg
 from saligraft.data.keyed_draws import key
@@ -16,19 +17,14 @@ from saligraft.experiments.label_truth import (
     label_weights,
     rank_correlation,
 )
-from saligraft.training import SavedRun, SilentReporter, load_run, make_recipe, train
+from saligraft.training import SavedRun, load_run
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> SavedRun:
     folder = tmp_path_factory.mktemp("label-truth")
-    table = {
-        "data": {"options": {"size": 16, "per_class": 4}, "pad": 2},
-        "network": {"name": "wrn-10-1"},
-        "method": {"name": "saliency-grafting", "options": {"temperature": 0.1, "grids": [4]}},
-        "training": {"epochs": 1, "batch_size": 16},
-    }
-    train(make_recipe(table), folder / "run", reporter=SilentReporter())
+    method = {"name": "saliency-grafting", "options": {"temperature": 0.1, "grids": [4]}}
+    train_tiny(folder / "run", method=method, training={"epochs": 1, "batch_size": 16})
     return load_run(folder / "run")
 
 

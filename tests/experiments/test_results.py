@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.reports.pages import assert_self_contained
 
-from saligraft.experiments.experiment import MEASURES, Experiment, Row, rows_of, run_folder
+from saligraft.experiments.experiment import MEASURES, Experiment, Metric, Row, rows_of, run_folder
 from saligraft.experiments.paper import EXPERIMENTS, regime
 from saligraft.experiments.results import (
     collect,
@@ -78,6 +78,29 @@ def test_only_seeds_that_both_have_are_compared(speech) -> None:
     assert progress_of(experiment, rows, SEEDS, out) == (14, 15)
 
 
+@pytest.mark.parametrize("damaged", ["", '{"top1_error": {"best": 4', "[]", '{"top1_error": 3}', '{"epochs": 1}'])
+def test_a_damaged_result_is_no_finished_seed(speech, damaged: str) -> None:
+    experiment, rows, out = speech
+    grafting = next(row for row in rows if row.method == "saliency-grafting")
+    (run_folder(grafting.load(1), out) / RESULT).write_text(damaged)
+    lines = {row[0]: row[1:] for row in result_table(experiment, collect(experiment, rows, SEEDS, out)).rows}
+    assert lines["Saliency Grafting"][-4] == "2"
+    assert lines["Plain training"][-4] == "3"
+    done, count = progress_of(experiment, rows, SEEDS, out)
+    assert done == count - 1  # it is trained again, or the runner says why not
+
+
+def test_a_run_whose_correlation_is_undefined_is_left_out_of_its_mean(speech) -> None:
+    experiment, rows, out = speech
+    for seed, value in enumerate((0.25, None, 0.75)):
+        file = run_folder(rows[0].load(seed), out) / MEASURES
+        file.write_text(json.dumps({**json.loads(file.read_text()), "labels": {"rank": value}}))
+    result = collect(experiment, rows, SEEDS, out)[0]
+    metric = Metric("labels/rank", "rank correlation")
+    assert result.values(metric) == {0: 0.25, 2: 0.75}
+    assert result.estimate(metric).mean == 0.5
+
+
 def test_the_csv_has_a_line_for_each_row_metric_and_baseline(speech) -> None:
     experiment, rows, out = speech
     lines = list(csv.DictReader(io.StringIO(csv_text(experiment, "smoke", collect(experiment, rows, SEEDS, out)))))
@@ -125,6 +148,7 @@ def test_all_files_are_written(speech) -> None:
         row.name: [f"seed-{seed}" for seed in range(SEEDS)] for row in rows
     }
     page = assert_self_contained((folder / "report.html").read_text(encoding="utf-8"))
+    assert ": wrn-10-1 on shapes." in page.text
     assert "2.51 ± 0.04" in page.text
 
 

@@ -20,6 +20,7 @@ from tests.experiments.fake_job import jobs
 from saligraft.experiments.experiment import MEASURES, Job, jobs_of, rows_of
 from saligraft.experiments.paper import EXPERIMENTS, regime
 from saligraft.experiments.runner import (
+    LocalLauncher,
     OnDone,
     SlurmLauncher,
     progress_bars,
@@ -46,7 +47,7 @@ class Inline:
             failed = job.folder.name in self.failing
             if not failed:
                 job.folder.mkdir(parents=True, exist_ok=True)
-                (job.folder / RESULT).write_text("{}")
+                (job.folder / RESULT).write_text('{"top1_error": {}}')
             on_done(job, ValueError("training\ndiverged") if failed else None)
 
 
@@ -71,27 +72,48 @@ def test_jobs_of_one_folder_are_one_with_the_measures_of_all(tmp_path: Path) -> 
     assert [(ran.label, ran.measures) for ran in launch.ran] == [("job 0", ("maps",))]
 
 
+def test_nothing_is_launched_where_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    launch = Inline()
+    with pytest.raises(NotADirectoryError):
+        run_jobs(jobs(tmp_path / "file" / "runs"), launch, lambda _: None)
+    assert not launch.ran
+
+
+def test_a_damaged_result_is_not_finished(tmp_path: Path) -> None:
+    job = jobs(tmp_path)[0]
+    job.folder.mkdir()
+    whole, *damaged = '{"top1_error": {}}', '{"top1_error": ', '{"top1_error": 3}', ""
+    for text, trained in ((whole, True), *((text, False) for text in damaged)):
+        (job.folder / RESULT).write_text(text)
+        assert job.trained == job.done == trained
+
+
 def test_a_finished_run_without_its_measures_is_not_done(tmp_path: Path) -> None:
     job = Job(recipe=jobs(tmp_path)[0].recipe, folder=tmp_path, measures=("run", "maps"), label="")
-    (tmp_path / RESULT).write_text("{}")
+    (tmp_path / RESULT).write_text('{"top1_error": {}}')
     assert job.missing == ("run", "maps")
-    (tmp_path / MEASURES).write_text('{"run": {}, "maps": ')  # damaged: measured again
-    assert not job.done
+    for damaged in ('{"run": {}, "maps": ', '{"run": {}, "maps": null}'):  # measured again
+        (tmp_path / MEASURES).write_text(damaged)
+        assert not job.done
     (tmp_path / MEASURES).write_text('{"run": {}, "maps": {}}')
     assert job.done
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_experiment_resumes_with_what_is_missing(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "tests.experiments.fake_job", str(tmp_path)]
-    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    with (tmp_path / "errors").open("wb") as errors:
+        running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors)
     deadline = time.monotonic() + 300
     while not all((tmp_path / job / "starts").is_file() for job in "0123"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     running.send_signal(number)
-    assert running.wait(timeout=60) != 0
+    code = running.wait(timeout=60)
+    assert code == {signal.SIGTERM: 143}.get(number, code) != 0
+    assert number == signal.SIGKILL or "leaked" not in (tmp_path / "errors").read_text()
     assert sorted(path.parent.name for path in tmp_path.glob("*/result.json")) == ["0", "1"]
     time.sleep(0.5)  # workers end with their parent
     (tmp_path / "go").touch()
@@ -116,6 +138,10 @@ def test_a_job_trains_then_measures_and_writes_both(tmp_path: Path) -> None:
     before = (job.folder / RESULT).stat().st_mtime_ns
     run_job(job)
     assert (job.folder / RESULT).stat().st_mtime_ns == before
+    result = (job.folder / RESULT).read_text()
+    (job.folder / RESULT).write_text(result[:20])
+    run_job(job)  # restores it from the last checkpoint
+    assert (job.folder / RESULT).read_text() == result
 
 
 @pytest.mark.slow
@@ -149,17 +175,34 @@ def test_there_is_a_worker_for_each_available_core() -> None:
 @pytest.mark.slow
 def test_workers_have_one_thread_and_end_with_the_block() -> None:
     before = set(multiprocessing.active_children())
-    with single_threaded_workers(1) as pool:
+    with single_threaded_workers() as start_worker:
+        pool = start_worker()
         assert pool.submit(torch.get_num_threads).result() == 1
         assert pool.submit(os.getpid).result() != os.getpid()
     assert set(multiprocessing.active_children()) == before
+
+
+def killed_at_one(job: Job) -> None:
+    if job.folder.name == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    (job.folder / RESULT).write_text('{"top1_error": {}}')
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_replaced_and_stops_no_other_job(tmp_path: Path) -> None:
+    for job in jobs(tmp_path):
+        job.folder.mkdir(parents=True)
+    failures = run_jobs(jobs(tmp_path), LocalLauncher(processes=1, work=killed_at_one), lambda _: None)
+    assert failures == {tmp_path / "1": "its process ended unexpectedly, perhaps out of memory"}
+    assert all(job.trained for job in jobs(tmp_path) if job.folder.name != "1")
 
 
 @pytest.mark.slow
 def test_an_interruption_ends_a_training_at_once() -> None:
     before = set(multiprocessing.active_children())
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), single_threaded_workers(1) as pool:  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), single_threaded_workers() as start_worker:  # noqa: PT012
+        pool = start_worker()
         assert pool.submit(os.getpid).result()
         pool.submit(time.sleep, 600)
         raise KeyboardInterrupt
@@ -181,3 +224,13 @@ def test_a_bar_counts_the_epochs_written_so_far_on_terminals_only(tmp_path: Path
         progress.refresh()
     assert ("epoch 3/18" in console.file.getvalue()) == terminal
     assert bool(console.file.getvalue().strip()) == terminal
+
+
+def test_at_80_columns_a_long_name_leaves_the_times_whole() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
+    progress = progress_bars(console)
+    progress.add_task("figure-temperature · Saliency Grafting, T = 0.01 · seed 0", total=200, completed=12)
+    console.print(progress.get_renderable())
+    shown = console.file.getvalue()
+    assert "epoch 12/200 0:00:00 left --:--" in shown
+    assert "…" not in shown

@@ -7,8 +7,9 @@ import pytest
 import torch
 from PIL import Image
 from tests.reports.pages import assert_self_contained
+from tests.runs import train_tiny
 
-from saligraft.data import load
+from saligraft.data import ImageData, load
 from saligraft.experiments.show import (
     ROWS,
     Scene,
@@ -18,10 +19,14 @@ from saligraft.experiments.show import (
     pretrained_network,
     read_images,
     untrained_network,
+    view_of_run,
     write_gallery,
 )
 from saligraft.methods import CutMix, Mixup, SaliencyGrafting
-from saligraft.training import SilentReporter, make_recipe, train
+
+
+def untrained_scene(pool: ImageData, out: Path = Path(), rows: int | None = None) -> Scene:
+    return Scene(pool=pool, lens=untrained_network("wrn-10-1", pool, seed=1), out=out, rows=rows, seed=0)
 
 
 def save(path: Path, size: tuple[int, int], colour: str, mode: str = "RGB") -> Path:
@@ -80,7 +85,7 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least 2 files, got 1"):
         read_images([good], 9)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="folder must hold image files"):
+    with pytest.raises(ValueError, match=r"folder .*empty must hold images"):
         read_images([tmp_path / "empty"], 9)
 
 
@@ -94,14 +99,7 @@ def test_choose_keeps_labels_with_their_images() -> None:
 
 
 def test_the_network_of_a_run_is_the_one_that_was_trained(tmp_path: Path) -> None:
-    recipe = make_recipe(
-        {
-            "data": {"options": {"per_class": 2}},
-            "network": {"name": "wrn-10-1"},
-            "training": {"epochs": 1, "batch_size": 10},
-        }
-    )
-    result = train(recipe, out=tmp_path / "run", reporter=SilentReporter())
+    result = train_tiny(tmp_path / "run", data={"options": {"per_class": 2}})
     lens = network_of_run(tmp_path / "run")
     images = load("shapes", split="test", per_class=1).images.float() / 255
     with torch.no_grad():
@@ -113,6 +111,19 @@ def test_the_network_of_a_run_is_the_one_that_was_trained(tmp_path: Path) -> Non
     assert lens.saliency(large).shape == lens.saliency(images).shape
 
 
+def test_the_view_of_a_run_is_optional(tmp_path: Path) -> None:
+    for place in ("train/cat", "train/dog", "val/cat", "val/dog"):
+        for number in range(4):
+            save(tmp_path / "images" / place / f"{number}.png", (16, 16), "green")
+    run = tmp_path / "run"
+    train_tiny(run, data={"name": f"folder:{tmp_path / 'images'}"}, training={"epochs": 1, "batch_size": 4})
+    assert {image["name"] for image in view_of_run(run)["explorer"]["images"]} == {"cat", "dog"}
+    (tmp_path / "images").rename(tmp_path / "elsewhere")
+    with pytest.warns(UserWarning, match=r"interactive view could not be created: .*images"):
+        assert view_of_run(run) == {}
+    assert view_of_run(tmp_path) == {}
+
+
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"is not a run folder: it holds no recipe\.toml"):
         network_of_run(tmp_path)
@@ -121,10 +132,11 @@ def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
 def test_a_gallery_changes_neither_mode_nor_statistics_nor_random_state() -> None:
     data = load("shapes", split="test", per_class=1)
     state = torch.get_rng_state()
-    lens = untrained_network("wrn-10-1", data, seed=1)
+    scene = untrained_scene(data, rows=2)
+    lens = scene.lens
     assert torch.equal(torch.get_rng_state(), state)
     before = {name: value.clone() for name, value in lens.network.state_dict().items()}
-    rows = draw_gallery(SaliencyGrafting(), lens, data, count=2, seed=0)
+    rows = draw_gallery(scene, SaliencyGrafting())
     assert len(rows) == 2
     assert rows[0].source_saliency is not None
     assert not lens.network.training
@@ -133,14 +145,13 @@ def test_a_gallery_changes_neither_mode_nor_statistics_nor_random_state() -> Non
 
 
 def test_a_method_without_saliency_gets_none() -> None:
-    data = load("shapes", split="test", per_class=1)
-    rows = draw_gallery(CutMix(), untrained_network("wrn-10-1", data, seed=1), data, count=1, seed=0)
+    rows = draw_gallery(untrained_scene(load("shapes", split="test", per_class=1), rows=1), CutMix())
     assert rows[0].source_saliency is None
 
 
 def test_the_gallery_has_six_pairs_by_default_and_names_the_network(tmp_path: Path) -> None:
     pool = choose(load("shapes", split="test", per_class=2), 20, seed=0)
-    scene = Scene(pool=pool, lens=untrained_network("wrn-10-1", pool, seed=0), out=tmp_path, rows=None, seed=0)
+    scene = untrained_scene(pool, tmp_path)
     picture, html = write_gallery(scene, "saliency-grafting", SaliencyGrafting())
     with Image.open(picture) as shown:
         shown.load()
@@ -156,7 +167,7 @@ def test_the_gallery_has_six_pairs_by_default_and_names_the_network(tmp_path: Pa
 
 def test_two_images_are_never_paired_with_themselves(tmp_path: Path) -> None:
     pool = read_images([save(tmp_path / f"{colour}.png", (16, 16), colour) for colour in ("red", "blue")], 16)
-    rows = draw_gallery(CutMix(), untrained_network("wrn-10-1", pool, seed=0), pool, count=6, seed=0)
+    rows = draw_gallery(untrained_scene(pool), CutMix())
     pairs = [(row.source_class, row.destination_class) for row in rows]
     assert set(pairs) == {("red", "blue"), ("blue", "red")}
     assert all(0 < row.mask.mean() < 1 for row in rows)

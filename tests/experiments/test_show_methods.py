@@ -11,6 +11,7 @@ from tests.reports.pages import assert_self_contained
 from torch import Tensor
 
 from saligraft.data import ImageData, load
+from saligraft.experiments.paper.figures import FIGURE_1
 from saligraft.experiments.show import Lens, Scene, choose, untrained_network
 from saligraft.experiments.show_methods import (
     PAIRS,
@@ -25,6 +26,7 @@ from saligraft.experiments.show_methods import (
 )
 from saligraft.methods import REGISTRY
 from saligraft.reports import tiles
+from saligraft.reports.figures import COLUMNS
 from saligraft.reports.gallery import ComparedPair, MethodSamples
 
 
@@ -54,6 +56,11 @@ def test_all_methods_of_all_kinds_are_shown(pairs: list[ComparedPair]) -> None:
             assert method.samples, method.name
             assert method.note or method.name not in SHOWINGS
             assert not method.missing
+
+
+def test_the_pictures_of_figure_1_fill_their_rows() -> None:
+    pair_and_maps = 4
+    assert (pair_and_maps + sum(SHOWINGS[name].results for name in FIGURE_1)) % COLUMNS == 0
 
 
 def test_saliency_grafting_and_cutmix_differ_from_draw_to_draw(pairs: list[ComparedPair]) -> None:
@@ -191,7 +198,9 @@ def test_a_comparison_has_four_pairs_by_default_and_optionally_a_picture_per_met
     assert names[:2] == ["methods.png", "methods.html"]
     assert set(names[2:]) == {"cards/mixup.png", "cards/cutmix.png"}
     page = assert_self_contained(written[1].read_text(encoding="utf-8"))
+    assert "Methods on the same pairs" in page.text
     assert len(page.with_class("compared")) == PAIRS
+    assert len(page.with_class("explorer")) == 1
     assert "unknown to the network" not in page.text
     other_classes = replace(scene, lens=replace(lens, classes=("cat", "dog")), rows=1)
     assert "unknown to the network" in write_comparison(other_classes, "mixup")[1].read_text(encoding="utf-8")

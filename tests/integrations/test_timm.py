@@ -67,6 +67,26 @@ def test_the_pass_for_the_maps_has_no_side_effects() -> None:
     assert model.training
 
 
+def test_a_map_that_is_not_finite_leaves_its_sample_unmixed_as_in_the_step() -> None:
+    class Overflowing(sg.SaliencySource):
+        """A network whose features overflow for the first sample."""
+
+        def __call__(self, images: Tensor, labels: Tensor | None = None) -> Tensor:  # noqa: ARG002
+            maps = torch.rand(len(images), 8, 8, generator=torch.Generator().manual_seed(0))
+            return maps.index_fill(0, torch.tensor([0]), torch.nan)
+
+    model, ((images, labels),) = make_model(), batches(1)
+    options = {"saliency_source": Overflowing()}
+    mix = GraftingMixup(model, label_smoothing=0, **options, generator=torch.Generator().manual_seed(1))
+    step = sg.GraftingStep(model, mix.method, passes="mixed", **options, generator=torch.Generator().manual_seed(1))
+    mixed, targets = mix(images, labels)
+    expected = step(images, labels).mixed
+    assert torch.equal(mixed, expected.images)
+    torch.testing.assert_close(targets, expected.targets(K))
+    assert mixed.isfinite().all()
+    assert not torch.equal(mixed, images)
+
+
 def test_methods_without_maps_make_no_pass() -> None:
     model, ((images, labels),) = make_model(), batches(1)
     mix = GraftingMixup(model, sg.CutMix())

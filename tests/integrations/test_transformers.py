@@ -12,6 +12,8 @@ from transformers import (
     ConvNextForImageClassification,
     ResNetConfig,
     ResNetForImageClassification,
+    SwinConfig,
+    SwinForImageClassification,
     Trainer,
     TrainerCallback,
     TrainingArguments,
@@ -151,6 +153,20 @@ def test_multi_label_models_train_by_binary_cross_entropy(tmp_path: Path) -> Non
     torch.testing.assert_close(loss, nn.functional.binary_cross_entropy_with_logits(outputs.logits, ROWS.labels))
 
 
+def test_regression_models_train_by_the_squared_error(tmp_path: Path) -> None:
+    data = Samples(torch.randn(8))
+    sizes = {**SIZES, "num_labels": 1}
+    model = ResNetForImageClassification(ResNetConfig(embedding_size=8, **sizes, problem_type="regression"))
+    trainer = trainer_of(model, tmp_path, data=data, kind=GraftingTrainer)
+    trainer.train()
+    trainer.grafting_enabled = False
+    model.train()
+    loss, outputs = trainer.compute_loss(
+        model, {"pixel_values": data.images, "labels": data.labels}, return_outputs=True
+    )
+    torch.testing.assert_close(loss, nn.functional.mse_loss(outputs.logits[:, 0], data.labels))
+
+
 def test_resumed_training_continues_the_warm_up(tmp_path: Path) -> None:
     options = {"step_options": {"warmup_steps": 3}, "save_strategy": "steps", "save_steps": 2}
     trainer_of(resnet(), tmp_path, **options).train()
@@ -181,7 +197,7 @@ def test_wrong_batches_and_options_are_named(tmp_path: Path) -> None:
         trainer.compute_loss(model, {"pixel_values": ROWS.images, "labels": ROWS.labels})
     with pytest.raises(ValueError, match="compute_loss_func must be None"):
         GraftingTrainer(model=model, compute_loss_func=lambda *_: None)
-    model.config.problem_type = "regression"
+    model.config.problem_type = "ranking"
     with pytest.raises(ValueError, match="problem_type must be one of"):
         trainer.compute_loss(model, {"pixel_values": INDICES.images, "labels": INDICES.labels})
 
@@ -200,3 +216,25 @@ def test_it_mixes_into_a_trainer_of_ones_own(tmp_path: Path) -> None:
     assert not hasattr(trainer, "evaluated")
     trainer.evaluate()
     assert trainer.evaluated
+
+
+def test_checkpointed_layers_have_the_gradients_of_others() -> None:
+    images, labels = INDICES.images, INDICES.labels
+    gradients = []
+    for checkpointed in (False, True):
+        torch.manual_seed(0)
+        model = vit().train()
+        if checkpointed:
+            model.gradient_checkpointing_enable()
+        step = sg.GraftingStep(model, sg.SaliencyGrafting(grids=(4,)), generator=torch.Generator().manual_seed(0))
+        step(images, labels).loss.backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_a_pooled_vector_with_as_many_channels_as_a_grid_has_cells_is_no_map() -> None:
+    sizes = {"image_size": 32, "embed_dim": 32, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4}
+    model = SwinForImageClassification(SwinConfig(**sizes, num_labels=K))  # tokens of 8 × 8, then 4 × 4; 64 channels
+    capture = sg.SaliencyCapture(model)
+    _, saliency = capture(torch.rand(2, 3, 32, 32))
+    assert (capture.layer_name, tuple(saliency.shape)) == ("swin.encoder", (2, 4, 4))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.batches import K, assert_steps_lower_the_loss, make_labels
 from tests.pairwise import all_pairs
 from torch import nn
 
@@ -68,7 +69,6 @@ def test_refuses_boxes_that_do_not_fit_the_batch() -> None:
         cutout(torch.rand(2, 3, 8, 8), box=torch.zeros(1, 4, dtype=torch.long))
 
 
-K = 5
 VARIANTS = {
     "plain": Cutout(),
     "per batch": Cutout(per="batch"),
@@ -76,13 +76,6 @@ VARIANTS = {
 }
 METHODS = [pytest.param(method, id=name) for name, method in VARIANTS.items()]
 variants = pytest.mark.parametrize("method", METHODS)
-
-
-def labels_of(kind: str, size: int) -> torch.Tensor:
-    if kind == "index":
-        return torch.arange(size) % K
-    rows = torch.rand(size, K, generator=torch.Generator().manual_seed(1))
-    return rows.softmax(dim=1) if kind == "probability" else (rows > 0.5).long()
 
 
 @all_pairs(
@@ -103,7 +96,7 @@ def test_any_batch(
     kept = (changed == images).all(dim=1, keepdim=True)
     assert torch.equal(changed, torch.where(kept, images, torch.tensor(method.fill, dtype=dtype)))
 
-    truth = labels_of(labels, size)
+    truth = make_labels(labels, size, torch.Generator().manual_seed(1))
     mixed = sg.Compose([method])(images, truth, generator=torch.Generator().manual_seed(1))
     assert torch.equal(mixed.images, changed)
     torch.testing.assert_close(mixed.targets(K), sg.MixedBatch.unmixed(images, truth).targets(K))  # labels unchanged
@@ -138,16 +131,9 @@ def test_refuses_bad_input(change: dict[str, Any], error: type[Exception], messa
 @all_pairs(method=METHODS, mixer=[None, sg.Mixup()])
 def test_two_training_steps_lower_the_loss(method: Cutout, mixer: sg.Mixup | None) -> None:
     torch.manual_seed(0)
-    images, labels = torch.randn(16, 3, 16, 16), labels_of("index", 16)
+    images, labels = torch.randn(16, 3, 16, 16), torch.arange(16) % K
     model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, K))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for _ in range(3):
-        generator = torch.Generator().manual_seed(0)  # the same draws, so that the losses compare
-        step = sg.training_step(model, [method] if mixer is None else [method, mixer], generator=generator)
-        loss = step(images, labels).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[2] < losses[1] < losses[0]
+    methods = [method] if mixer is None else [method, mixer]
+    assert_steps_lower_the_loss(
+        model, lambda generator: sg.training_step(model, methods, generator=generator)(images, labels).loss
+    )

@@ -9,6 +9,7 @@ import torch
 from saligraft.methods import REGISTRY, BatchMixer, FeatureMixer, ImageTransform, StepStrategy
 from saligraft.methods.base import Applied
 from saligraft.methods.registry import KINDS, methods_of
+from saligraft.names import METHODS
 from saligraft.saliency.sources import SALIENCY_SOURCES
 from saligraft.steps import training_step
 
@@ -35,6 +36,12 @@ class CountingNetwork(torch.nn.Module):
         self.backward_images += images
 
 
+def test_the_list_of_names_groups_methods_by_their_kind() -> None:
+    assert {kind: list(methods) for kind, methods in METHODS.items()} == {
+        kind: [name for name, entry in REGISTRY.items() if entry.kind == kind] for kind in KINDS
+    }
+
+
 @pytest.mark.parametrize("name", REGISTRY)
 def test_passes_are_those_that_a_step_makes(name: str) -> None:
     if not importlib.util.find_spec(EXTRAS.get(name, "torch")):
@@ -57,8 +64,8 @@ def test_every_method_is_of_one_kind_and_names_a_source_if_it_needs_one() -> Non
     assert sorted(name for kind in kinds for name in methods_of(kind)) == sorted(REGISTRY)
     for entry in REGISTRY.values():
         assert KINDS[entry.kind] in entry.method.__mro__
-        assert entry.saliency_source is None or entry.saliency_source in SALIENCY_SOURCES
-        assert entry.saliency_source is not None or not entry.method.needs_saliency
+        assert entry.method.saliency_source in (None, *SALIENCY_SOURCES)
+        assert entry.method.saliency_source is not None or not entry.method.needs_saliency
         assert entry.title
         assert entry.purpose[0].isupper()
         assert entry.purpose.endswith(".")

@@ -33,7 +33,7 @@ def test_weights_come_back(name: str, suffix: str, tmp_path: Path) -> None:
 def test_a_head_for_other_classes_is_new_and_all_else_is_loaded(name: str, tmp_path: Path) -> None:
     source, network = build_network(name, 9), build_network(name, 4)
     before = {key: value.clone() for key, value in network.state_dict().items()}
-    with pytest.warns(UserWarning, match="has 9 classes, not 4: the network keeps a new one"):
+    with pytest.warns(UserWarning, match="has 9 classes, not 4: a new head is initialised"):
         load_weights_file(network, saved(source, tmp_path, ".pth"))
     theirs, after = source.state_dict(), network.state_dict()
     for key, value in after.items():

@@ -17,16 +17,19 @@ from saligraft.methods import CutMix, SaliencyGrafting
 from saligraft.reports import figures
 from saligraft.reports.figures import (
     COLUMNS,
+    CURVE_COLOURS,
     KIND_COLOURS,
     Curve,
     curves_svg,
     save_comparison,
     save_gallery,
     save_method,
+    save_sweep,
     shortened,
 )
 from saligraft.reports.gallery import draw_rows
 from saligraft.reports.page import TEMPLATES
+from saligraft.reports.statistics import Estimate, estimate
 
 
 def pixels(path: Path) -> np.ndarray:
@@ -64,7 +67,8 @@ def test_nothing_to_draw_is_refused(tmp_path: Path) -> None:
 
 def test_long_names_are_shortened_in_the_picture() -> None:
     assert shortened("star", 4) == "star"
-    assert shortened("black footed albatross", 13) == "black footed…"
+    assert shortened("black footed albatross", 13) == "black…atross"
+    assert shortened("slaty backed gull", 11) != shortened("slaty backed tern", 11)
     assert len(shortened("x" * 40, 13)) == 13
 
 
@@ -126,6 +130,8 @@ def test_curves_are_named_and_have_a_point_per_epoch_in_both_drawings() -> None:
     assert page.named("div")[0]["aria-label"] == (
         "test error (%) by epoch: Plain <training> ends at 41.0; CutMix ends at 41.0"
     )
+    ids = re.findall(r'\bid="([^"]*)"', html)
+    assert len(ids) == len(set(ids)) > 0
     for curve in (1, 2):
         assert [len(points.split()) for points in lines(html, curve)] == [6, 6]
         assert html.count(f"fill: var(--curve-{curve}); fill-opacity: 0.16") == 2
@@ -178,3 +184,40 @@ def test_bold_text_is_made_to_fit_its_room(tmp_path: Path) -> None:
         round(200 * (figures.MARGIN + figures.TILE)) + 2, round(200 * (figures.MARGIN + figures.TILE + figures.GAP)) - 2
     )
     assert (image[:, gap] == 255).all()
+
+
+def sweep(folder: Path) -> list[Path]:
+    folder.mkdir()
+    series = {"Saliency Grafting": [(0.2, estimate([48.0, 49.0])), (0.01, estimate([52.0]))]}
+    levels = {"Plain training": Estimate(53.0, 0.5, 3)}
+    return save_sweep(series, levels, folder / "figure", x_title="temperature T", y_title="error (%)")
+
+
+def test_a_sweep_is_drawn_as_png_and_svg_and_again_with_the_same_bytes(tmp_path: Path) -> None:
+    png, svg = sweep(tmp_path / "a")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    text = svg.read_text(encoding="utf-8")
+    for words in (
+        "temperature T",
+        "error (%)",
+        "Saliency Grafting",
+        "Plain training 53.00 ± 0.50",
+        "error of 1 to 3 seeds",
+    ):
+        assert words in text
+    assert [path.read_bytes() for path in sweep(tmp_path / "b")] == [png.read_bytes(), svg.read_bytes()]
+
+
+def test_levels_at_one_height_and_bars_at_one_place_all_show(tmp_path: Path) -> None:
+    pair = estimate([48.0, 49.0])
+    series = {name: [(1, pair), (2, pair), (4, pair)] for name in ("a", "b")}
+    levels = {"c": Estimate(53.0, 0.5, 2), "d": Estimate(53.0, 0.5, 2)}
+    png, svg = save_sweep(series, levels, tmp_path / "figure", x_title="k", y_title="error (%)")
+    image = pixels(png)
+    for colour in (*reversed(CURVE_COLOURS[1:3]), CURVE_COLOURS[3]):
+        assert (np.abs(image - np.array(to_rgb(colour)) * 255).max(-1) <= 6).sum() > 100, colour
+    pale = 0.4 * np.array(to_rgb(CURVE_COLOURS[0])) * 255 + 0.6 * 255
+    assert (np.abs(image - pale).max(-1) <= 6).sum() > 1000
+    text = svg.read_text(encoding="utf-8")
+    assert "mean ± standard error of 2 seeds" in text
+    assert re.findall(r">(\d)</text>", text) == ["1", "2", "4"]

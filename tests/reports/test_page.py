@@ -13,13 +13,18 @@ from tests.reports.pages import Page, assert_self_contained, compared_pair, part
 
 from saligraft.data import ImageData, load
 from saligraft.reports.gallery import class_strips
-from saligraft.reports.page import TEMPLATES, write_page
+from saligraft.reports.page import TEMPLATES, typed_command, write_page
 
 
 def methods_page(folder: Path, pairs: list) -> Page:
     values: dict[str, Any] = {"data": "d <&>", "network": "n", "purposes": {}, "facts": {"a <b>": "1 & 2"}}
     path = write_page(folder / "new" / "methods.html", "methods.html", title="Title <1>", pairs=pairs, **values)
     return assert_self_contained(path.read_text(encoding="utf-8"))
+
+
+def test_the_command_can_be_typed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/bin/saligraft", "train", "--set", "schedule.milestones=[100, 150]", "--seed=1"])
+    assert typed_command() == "saligraft train --set 'schedule.milestones=[100, 150]' --seed=1"
 
 
 def test_the_comparison_shows_every_picture_label_and_bar(tmp_path: Path) -> None:

@@ -42,7 +42,12 @@ def test_the_estimate_is_mean_and_standard_error() -> None:
         ([10.0, 14.0], [12.0, 12.1], False, "not resolved"),
         ([10.0, 10.0], [10.0, 10.0], False, "not resolved"),
         ([10.0, 10.0], [12.5, 12.5], False, "not resolved"),  # no spread, no interval
+        ([0.1 + 0.2, 10.0], [0.0, 9.7], False, "not resolved"),  # none but rounding
         ([10.0], [90.0], False, "not resolved"),  # one seed resolves nothing
+        ([10.0, math.nan, 10.5], [12.0, 13.1, 14.0], False, "not resolved"),
+        ([10.0, math.nan, 10.5], [12.0, 13.1, 14.0], True, "not resolved"),
+        ([math.inf, 10.0, 11.0], [1.0, 2.0, 3.0], False, "not resolved"),
+        ([math.inf, 10.0, 11.0], [1.0, 2.0, 3.0], True, "not resolved"),
     ],
 )
 def test_verdicts(method: list[float], baseline: list[float], higher_is_better: bool, verdict: str) -> None:
@@ -53,6 +58,8 @@ def test_one_seed_has_no_interval() -> None:
     found = paired_difference([10.0], [12.0])
     assert math.isnan(found.low)
     assert str(found) == "-2.00 not resolved"
+    assert found.interval == paired_difference([10.0, 11.0], [12.0, 13.0]).interval == "–"
+    assert paired_difference([10.0, 11.0, 12.0], [12.0, 13.5, 14.0]).interval == "-2.88 to -1.45"
     assert str(estimate([10.0])) == "10.00"
 
 

@@ -80,6 +80,13 @@ def test_data_uri_opens_as_the_same_picture() -> None:
     assert np.array_equal(np.asarray(opened), picture)
 
 
+def test_photographs_are_stored_as_jpeg_and_enlarged_pixels_without_loss() -> None:
+    noise = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(0))
+    assert tiles.data_uri(tiles.enlarge(tiles.to_picture(noise))).startswith("data:image/png")
+    photograph = torch.nn.functional.interpolate(noise[None], size=160, mode="bicubic")[0].clamp(0, 1)
+    assert tiles.data_uri(tiles.to_picture(photograph)).startswith("data:image/jpeg")
+
+
 def test_plain_heat_is_brightest_at_the_peak_and_dark_where_flat() -> None:
     values = torch.zeros(4, 4)
     values[1, 2] = 3.0

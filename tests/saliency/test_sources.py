@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -330,13 +331,14 @@ def test_a_function_of_ones_own_leaves_no_trace(model: Net, fails: bool, wrapped
             truth.zero_()
         torch.set_grad_enabled(False)
         random.random()
+        np.random.random()
         torch.rand(3)
         if fails:
             raise RuntimeError("out of luck")
         return saliency
 
     source = saliency_source(careless, outer)
-    before, kept = trace(outer), (images.clone(), labels.clone())
+    before, kept, position = trace(outer), (images.clone(), labels.clone()), np.random.get_state()[2]
     gradients = [parameter.grad.clone() for parameter in model.parameters()]
     with pytest.raises(RuntimeError, match="out of luck") if fails else nullcontext():
         assert source(images, labels).any()
@@ -344,6 +346,7 @@ def test_a_function_of_ones_own_leaves_no_trace(model: Net, fails: bool, wrapped
     assert_same(gradients, [parameter.grad for parameter in model.parameters()])
     assert_same(kept, (images, labels))
     assert not images.requires_grad
+    assert np.random.get_state()[2] == position
 
 
 def test_a_function_that_is_a_network_leaves_no_trace_in_it(model: Net) -> None:

@@ -126,10 +126,6 @@ def test_disabled_steps_are_one_plain_pass_and_draw_nothing(method: object) -> N
     resumed = training_step(Counting(), method, generator=torch.Generator())
     resumed.load_state_dict(step.state_dict())
     assert not resumed.enabled
-    state = step.state_dict()
-    del state["enabled"]  # as saved before the switch existed
-    resumed.load_state_dict(state)
-    assert resumed.enabled
 
 
 @needs_torchvision

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from saligraft.config.recipe_file import load_recipe
 from saligraft.data.corruptions import corrupt
 from saligraft.data.occlude import occlude
-from saligraft.saliency import SaliencyCapture
+from saligraft.saliency import FeatureMap, SaliencyCapture
 from saligraft.saliency.rescale import resize_saliency
 from saligraft.training import (
     ClassErrors,
@@ -72,6 +72,13 @@ def test_the_network_s_mode_is_put_back() -> None:
         network = Echo().train(training)
         evaluate(network, [(torch.eye(3), torch.arange(3))], make_accelerator(Recipe()))
         assert network.training is training
+
+
+def test_the_network_s_mode_is_put_back_after_an_error() -> None:
+    network = Echo().train()
+    with pytest.raises(IndexError):
+        evaluate(network, [(torch.eye(3), torch.tensor([0, 1, 9]))], make_accelerator(Recipe()))
+    assert network.training
 
 
 def test_no_test_image_is_an_error() -> None:
@@ -329,6 +336,30 @@ def test_localization_of_a_trained_network_by_hand(two_runs: tuple[Path, Path]) 
     right = (logits.argmax(1) == labels).numpy()
     assert found.gt_known == pytest.approx(100 * np.mean(hits), abs=2.6)  # one image of 40 may round otherwise
     assert found.accuracy == pytest.approx(100 * np.mean(hits & right), abs=2.6)
+
+
+FROZEN = {"name": "resnet-10-small"}
+
+
+@pytest.mark.parametrize(
+    ("saliency", "layer"),
+    [
+        ({"layer": "stages.1"}, "stages.1"),
+        ({"name": "cam", "layer": "final_activation"}, None),
+        ({"layer": "stages.3", "network": FROZEN}, None),
+    ],
+    ids=["feature-map", "another source", "a frozen network"],
+)
+def test_maps_of_a_run_are_of_its_own_network_whatever_its_method_used(
+    saliency: dict[str, Any], layer: str | None, two_runs: tuple[Path, Path]
+) -> None:
+    run = load_run(two_runs[0])
+    recipe = make_recipe({**run.recipe.model_dump(), "method": {"name": "saliency-grafting", "saliency": saliency}})
+    changed = replace(run, recipe=recipe)
+    assert evaluate_localization(changed) == evaluate_localization(run)
+    batch = next(run.batches())
+    expected = FeatureMap(run.network, layer)(batch.images, batch.labels)
+    assert torch.equal(changed.saliency()(batch.images, batch.labels), expected)
 
 
 def test_localization_needs_boxes(two_runs: tuple[Path, Path]) -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.runs import train_tiny
 from torch import nn
 
-from saligraft.training import SilentReporter, export_run, load_run, make_recipe, train
+from saligraft.training import export_run, load_run
 from saligraft.training.saved_run import SavedRun
 
 FACTS = {"network": "wrn-10-1", "data": "shapes", "image_shape": [3, 16, 16], "test_crop": 1.0, "keep_ratio": True}
@@ -15,13 +16,8 @@ FACTS = {"network": "wrn-10-1", "data": "shapes", "image_shape": [3, 16, 16], "t
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> SavedRun:
-    table = {
-        "data": {"options": {"size": 16, "per_class": 2}, "pad": 2},
-        "network": {"name": "wrn-10-1"},
-        "training": {"epochs": 1, "batch_size": 10, "channels_last": True},
-    }
     folder = tmp_path_factory.mktemp("run")
-    train(make_recipe(table), folder, reporter=SilentReporter())
+    train_tiny(folder, training={"epochs": 1, "batch_size": 20, "channels_last": True})
     return load_run(folder)
 
 

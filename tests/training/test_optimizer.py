@@ -55,6 +55,7 @@ def test_any_optimizer_of_torch_and_timm(name: str, options: dict[str, Any], kin
     ("section", "words"),
     [
         ({"name": "radam"}, "unknown optimizer 'radam'; valid: ASGD, "),
+        ({"name": "Radam"}, "did you mean 'RAdam'?"),
         ({"name": "RAdam", "options": {"epz": 1}}, "optimizer RAdam cannot be built: "),
         ({"name": "RAdam", "momentum": 0.5}, "momentum is for sgd, adam, adamw: set options.momentum of RAdam"),
         ({"name": "Rprop"}, "weight_decay must be 0 for optimizer Rprop, which has none, got 0.0005"),

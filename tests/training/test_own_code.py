@@ -143,6 +143,10 @@ def test_own_methods_compose_and_are_chosen_from(own: str) -> None:
         ({"training": {"loss": "focal"}}, "loss must be one of cross-entropy, softmax-bce or package.module:Name"),
         ({"training": {"loss_options": {"x": 1}}}, "loss_options must be left out for loss 'cross-entropy'"),
         ({"training": {"loss": "OWN:Squared", "label_smoothing": 0.1}}, "label_smoothing must be 0 for loss "),
+        (
+            {"method": {"name": "saliency-grafting"}, "training": {"passes": "remembered", "batch_size": 10}},
+            "training.passes must not be 'remembered' for ",
+        ),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_line(sections: dict[str, Any], words: str, own: str) -> None:
@@ -151,6 +155,11 @@ def test_mistakes_are_one_line(sections: dict[str, Any], words: str, own: str) -
         train(make_recipe(table(own, **changed)), reporter=SilentReporter())
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_the_name_of_a_recipe_is_refused_with_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"recipe must be a Recipe, as load_recipe\(NAME\) returns, got str"):
+        train("shapes-wrn-10-2")  # type: ignore[arg-type]
 
 
 class Pairs(torch.utils.data.Dataset[Any]):

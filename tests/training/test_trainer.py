@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from saligraft.config import saliency_section
+from saligraft import networks
 from saligraft.config.method_section import METHOD_NAMES, MethodSection
 from saligraft.data import Batch, InMemoryLoader
 from saligraft.io.files import write_atomic
@@ -473,7 +473,7 @@ def break_batch(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
     def broken(self: InMemoryLoader, start: int = 0) -> Iterator[Batch]:
         for place, batch in enumerate(whole(self, start), start=start + self.epoch * len(self)):
-            if self.order.train and place == number:
+            if self.train and place == number:
                 batch.images[0] = math.nan
             yield batch
 
@@ -575,11 +575,11 @@ def test_data_network_methods_and_step_are_built_once(
 
     count(setup.datasets, "load")
     count(setup, "build_network")
-    count(saliency_section, "build_network")
+    count(networks, "build_network")  # by the section of the frozen network
     count(MethodSection, "build")
     count(setup, "training_step")
     quiet_train(recipe, tmp_path)
-    once = ("setup.build_network", "saliency_section.build_network", "MethodSection.build", "setup.training_step")
+    once = ("setup.build_network", "networks.build_network", "MethodSection.build", "setup.training_step")
     assert calls == {"data.load": 2, **dict.fromkeys(once, 1)}
 
 

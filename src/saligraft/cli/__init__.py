@@ -1,7 +1,7 @@
 """The command line: `saligraft COMMAND`, one file per command.
 
-A user's mistake prints one line on stderr and exits with code 2; only a bug shows a traceback. If the reader of the
-output leaves (`| head`), the command still completes its work, and the exit code is that of the work.
+A user's mistake prints one line on stderr and exits with code 2; only a bug shows a traceback. If the output pipe
+closes (`| head`), the command still finishes and returns its usual exit code.
 Each command imports what it needs when it runs, so that `--help` does not wait for slow imports.
 """
 

@@ -16,13 +16,13 @@ def bench(
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for results.json and report.html.")] = Path("runs/bench"),
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: only shows that everything runs.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, only to check that everything runs.")] = False,
     threads: Annotated[int, typer.Option(min=1, help="Threads to compute with.")] = 1,
     data_root: Annotated[
         Path | None, typer.Option(help="Train on CIFAR-100 from this folder; by default on shapes of its size.")
     ] = None,
     write: Annotated[
-        Path | None, typer.Option(help="Also put the tables between the markers of this Markdown file.")
+        Path | None, typer.Option(help="Also write the tables between the markers of this Markdown file.")
     ] = None,
 ) -> None:
     """Count operations and memory, and time the library against its peers, as ratios within one run.
@@ -35,20 +35,18 @@ def bench(
 
     [bold]saligraft bench operations memory[/bold]   two sections, exact and fast
 
-    [bold]saligraft bench --write docs/performance.md[/bold]   everything, and the tables of the documents
+    [bold]saligraft bench --write docs/performance.md[/bold]   everything, and update the tables in the docs
     """
-    import sys
-
     from saligraft.experiments.bench_page import REPORT, around_markers, markdown, run_bench
     from saligraft.io.files import write_atomic
+    from saligraft.reports.page import typed_command
 
     if write is not None:
         if sections or quick:
             raise ValueError("--write needs a complete run: leave out --quick and the sections")
         head, tail = around_markers(write)  # a document without markers is refused before the minutes of measuring
-    command = " ".join(["saligraft", *sys.argv[1:]])
     results = run_bench(
-        out, sections=sections or (), quick=quick, thread_count=threads, data_root=data_root, command=command
+        out, sections=sections or (), quick=quick, thread_count=threads, data_root=data_root, command=typed_command()
     )
     if write is not None:
         write_atomic(write, f"{head}\n\n{markdown(results)}\n\n{tail}")

@@ -1,6 +1,5 @@
 """`saligraft compare`: finished runs in one table, and on one page."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +8,7 @@ import typer
 
 def compare(
     runs: Annotated[
-        list[Path], typer.Argument(help="Folders of finished runs, or folders that hold some.", exists=True)
+        list[Path], typer.Argument(help="Folders of finished runs, or folders that contain them.", exists=True)
     ],
     out: Annotated[Path, typer.Option(help="The page to write; without a suffix, .html is added.")] = Path(
         "runs/compare.html"
@@ -17,7 +16,7 @@ def compare(
 ) -> None:
     """Compare finished runs: errors, cost, differences paired by seed, settings that differ, and curves.
 
-    Runs that differ in their seed alone are one row. Differences are to the first run given.
+    Runs that differ only in seed share a row. Differences are to the first run given.
 
     Examples:
 
@@ -28,16 +27,15 @@ def compare(
     from rich.console import Console
 
     from saligraft.experiments.compare import write_compared
-    from saligraft.reports.tables import markdown_table, terminal_table
+    from saligraft.reports.page import typed_command
+    from saligraft.reports.tables import print_table
 
     if out.is_dir():
         raise ValueError(f"--out must be the file to write, got the folder {out}")
     out = out if out.suffix else out.with_suffix(".html")
-    tables = write_compared(runs, out, " ".join(["saligraft", *sys.argv[1:]]))
+    verdict, tables = write_compared(runs, out, typed_command())
     console = Console()
     for table in tables.values():
-        if console.is_terminal:
-            console.print(terminal_table(table), "")
-        else:  # a file or pipe has no width to fit
-            print(markdown_table(table))
+        print_table(console, table)
+    console.print(verdict, style="bold", soft_wrap=not console.is_terminal, highlight=False)
     print(f"Page: {out}")

@@ -28,7 +28,7 @@ def demo(
 
     [bold]saligraft demo --seeds 5[/bold]   three more seeds, for narrower intervals
 
-    [bold]saligraft demo --scale smoke --out runs/smoke[/bold]   only to see that it runs
+    [bold]saligraft demo --scale smoke --out runs/smoke[/bold]   only to check that it runs
     """
     import sys
     from functools import partial
@@ -38,7 +38,8 @@ def demo(
     from saligraft.experiments.demo import DEMO, SECONDS_PER_PASS, demo_jobs, demo_rows, work, write_demo
     from saligraft.experiments.experiment import passes_of
     from saligraft.experiments.runner import LocalLauncher, run_jobs, worker_count
-    from saligraft.reports.tables import markdown_table, terminal_table
+    from saligraft.reports.page import typed_command
+    from saligraft.reports.tables import print_table
 
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder, got the file {out}")
@@ -48,25 +49,23 @@ def demo(
     workers = min(jobs or worker_count(), len(every))
     seconds = SECONDS_PER_PASS * sum(passes_of(job.recipe).forward for job in every if not job.done) / workers
     if seconds:
-        minutes = max(seconds / 60, 0.1)
+        length = "Less than a minute" if seconds < 45 else f"About {seconds / 60:.0f} minute{'s' * (seconds >= 90)}"
         say(f"Training plainly, with CutMix and with Saliency Grafting, {count} seed{'s' * (count > 1)} each.")
-        say(f"About {minutes:.1f} minutes on {workers} idle cores; after Ctrl-C, the same command resumes.")
+        cores = f"{workers} idle core{'s' * (workers > 1)}"
+        say(f"{length} on {cores}; after Ctrl-C, the same command resumes.")
     else:
         say(f"Finished before: reporting the runs in {out}. Another --out starts over.")
     try:
         failures = run_jobs(every, LocalLauncher(processes=jobs, work=work), say)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # by SIGTERM
         print("saligraft: stopped; the same command resumes", file=sys.stderr)
         raise
     if failures:
         folder, reason = next(iter(failures.items()))
         raise ValueError(f"{len(failures)} of {len(every)} runs failed; the first is {folder}: {reason}")
-    page, verdict, tables = write_demo(rows, count, out, " ".join(["saligraft", *sys.argv[1:]]))
+    page, verdict, tables = write_demo(rows, count, out, typed_command(), scale)
     console = Console()
     for table in tables:
-        if console.is_terminal:
-            console.print(terminal_table(table), "")
-        else:  # a file or pipe has no width to fit
-            print(markdown_table(table))
+        print_table(console, table)
     console.print(verdict, style="bold", soft_wrap=not console.is_terminal, highlight=False)
     print(f"Page: {page}")

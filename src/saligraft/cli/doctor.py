@@ -1,4 +1,4 @@
-"""`saligraft doctor`: what is installed, what is found, and the command that fixes what is missing."""
+"""`saligraft doctor`: what is installed and available, and the command that fixes what is missing."""
 
 import importlib.util
 import os
@@ -10,6 +10,8 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from saligraft.import_path import install_command
+
 NEEDED = ("torch", "torchvision", "accelerate", "pydantic", "typer", "rich", "matplotlib", "pillow", "jinja2",
           "safetensors", "filelock")  # fmt: skip
 EXTRAS = {  # module, what it is for, extra
@@ -19,6 +21,13 @@ EXTRAS = {  # module, what it is for, extra
     "onnxscript": ("export to ONNX", "export"),
     "scipy": ("PuzzleMix", "puzzle"),
     "submitit": ("reproduce on Slurm", "slurm"),
+}
+RECIPES = {  # of each data set that can be downloaded, a small one
+    "cifar100": "cifar100-wrn-10-2",
+    "cifar10": "cifar100-wrn-10-2 --set data.name=cifar10",
+    "tiny-imagenet": "tiny-imagenet-resnet-10",
+    "speech-commands": "speech-commands-wrn-10-2",
+    "cub": "cub-resnet-10",
 }
 GOOD, NOTE, BAD = "ok", "–", "broken"
 
@@ -46,7 +55,7 @@ def doctor(
 ) -> None:
     """Show versions, devices, data and caches, and the command that fixes each problem.
 
-    The exit code is 0 unless something that is needed is broken; missing extras and data are no errors.
+    The exit code is 0 unless a required part is broken; missing extras and data sets are not errors.
 
     Examples:
 
@@ -78,15 +87,15 @@ def _versions() -> Iterator[Finding]:
     from saligraft import __version__
 
     yield Finding("saligraft", GOOD, f"{__version__}, Python {platform.python_version()}, {platform.system()}")
-    found, missing = [], []
+    installed, missing = [], []
     for package in NEEDED:
         try:
-            found.append(f"{package} {version(package)}")
+            installed.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             missing.append(package)
-    yield Finding("packages", GOOD, ", ".join(found))
+    yield Finding("packages", GOOD, ", ".join(installed))
     if missing:
-        yield Finding("packages", BAD, f"missing: {', '.join(missing)}", "pip install 'saligraft[lab]'")
+        yield Finding("packages", BAD, f"missing: {', '.join(missing)}", install_command("lab"))
 
 
 def _devices() -> Iterator[Finding]:
@@ -104,30 +113,34 @@ def _devices() -> Iterator[Finding]:
 
 
 def _data(root: Path) -> Iterator[Finding]:
-    """Data sets in the default folder, by the files that tell that an archive was unpacked."""
+    """Data sets in the default folder, recognised by files that exist once an archive is unpacked."""
     from saligraft.data.download import SOURCES
 
-    found, absent = ["shapes (built in)"], []
-    for name, source in SOURCES.items():
-        if name.endswith("-v0.02"):  # the larger version of another
-            continue
-        place = root / name
-        if any((place / sign).is_file() for sign in source.signs):
-            found.append(name)
+    present = ["shapes (built in)"]
+    absent = []
+    for name, recipe in RECIPES.items():
+        place, fix = root / name, f"saligraft train {recipe} --download"
+        if any((place / sign).is_file() for sign in SOURCES[name].signs):
+            present.append(name)
         elif place.is_dir() and any(place.iterdir()):
-            yield Finding("data", NOTE, f"{name} is partial in {place}", "saligraft train RECIPE --download")
+            absent.append(Finding("data", NOTE, f"{name} is partial in {place}", fix))
         else:
-            absent.append(name)
-    (found if all((root / "imagenet" / part).is_dir() for part in ("train", "val")) else absent).append("imagenet")
-    yield Finding("data", GOOD, f"in {root.resolve()}: {', '.join(found)}")
-    if absent:
-        yield Finding("data", NOTE, f"not there: {', '.join(absent)}", "saligraft train RECIPE --download")
+            absent.append(Finding("data", NOTE, f"missing: {name}", fix))
+    if all((root / "imagenet" / part).is_dir() for part in ("train", "val")):
+        present.append("imagenet")
+    else:
+        reason = (
+            f"its terms forbid a download: register at https://image-net.org, put train and val into {root}/imagenet"
+        )
+        absent.append(Finding("data", NOTE, f"missing: imagenet; {reason}"))
+    yield Finding("data", GOOD, f"in {root.resolve()}: {', '.join(present)}")
+    yield from absent
 
 
 def _extras() -> Iterator[Finding]:
     for module, (purpose, extra) in EXTRAS.items():
         if importlib.util.find_spec(module) is None:
-            yield Finding("extra", NOTE, f"{purpose} needs {module}", f"pip install 'saligraft[{extra}]'")
+            yield Finding("extra", NOTE, f"{purpose} needs {module}", install_command(extra))
 
 
 def _folders(out: Path) -> Iterator[Finding]:

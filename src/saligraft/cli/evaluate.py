@@ -1,4 +1,4 @@
-"""`saligraft evaluate`: test the network of a run folder again, in all the ways that mixing methods are compared by."""
+"""`saligraft evaluate`: re-evaluate a run with the metrics used to compare mixing methods."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -37,7 +37,7 @@ def evaluate(
         ),
     ] = None,
     localization: Annotated[
-        bool, typer.Option("--localization", help="Boxes from class activation maps against the true ones.")
+        bool, typer.Option("--localization", help="Compare boxes from class activation maps with the true ones.")
     ] = False,
     calibration: Annotated[
         bool, typer.Option("--calibration", help="Expected calibration error, and reliability.png.")
@@ -50,7 +50,7 @@ def evaluate(
     ] = False,
     label_truth: Annotated[
         bool,
-        typer.Option("--label-truth", help="Labels of mixing methods against what mixed images show of each object."),
+        typer.Option("--label-truth", help="Compare labels of mixing methods with how much of each object is visible."),
     ] = False,
     through_training: Annotated[
         bool,
@@ -90,7 +90,7 @@ def evaluate(
     for percent in occlude or []:
         if not 0 <= percent <= 100:
             raise ValueError(f"--occlude must lie in [0, 100], got {percent:g}")
-    recipe_of_run(run)  # mistakes that need no torch to be seen do not wait for it
+    recipe_of_run(run)  # fail before the slow torch import
 
     from saligraft.reports.evaluation import write_predictions
     from saligraft.training import SavedRun, leave_group, load_run, record_evaluation
@@ -134,27 +134,26 @@ class _Part(NamedTuple):
 
 def _scores(run: "SavedRun") -> _Part:
     from saligraft.training import evaluate_run
+    from saligraft.training.results import has_top5
 
     scores = evaluate_run(run)
-    return _Part(
-        f"top-1 error  {scores.top1_error:.2f} %\n"
-        f"top-5 error  {scores.top5_error:.2f} %\n"
-        f"test loss    {scores.test_loss:.4f}"
-    )
+    top5 = f"top-5 error  {scores.top5_error:.2f} %\n" if has_top5(len(run.data.classes)) else ""
+    return _Part(f"top-1 error  {scores.top1_error:.2f} %\n{top5}test loss    {scores.test_loss:.4f}")
 
 
 def _occlusion(run: "SavedRun", percents: list[float], reference: Path | None) -> _Part:
     from saligraft.data.occlude import GRID, hidden_cells
     from saligraft.training import evaluate_occluded
+    from saligraft.training.results import has_top5
 
+    with_top5 = has_top5(len(run.data.classes))
     rows = list(dict.fromkeys([0.0, *percents]))
     scores = evaluate_occluded(run, [percent / 100 for percent in rows], reference=reference)
-    lines = ["hidden   cells  top-1 error  top-5 error  test loss"]
+    lines = [f"hidden   cells  top-1 error{'  top-5 error' * with_top5}  test loss"]
     for percent, row in zip(rows, scores, strict=True):
         cells = f"{hidden_cells(percent / 100)}/{GRID**2}"
-        lines.append(
-            f"{percent:5g} %  {cells:>5}  {row.top1_error:9.2f} %  {row.top5_error:9.2f} %  {row.test_loss:9.4f}"
-        )
+        top5 = f"  {row.top5_error:9.2f} %" if with_top5 else ""
+        lines.append(f"{percent:5g} %  {cells:>5}  {row.top1_error:9.2f} %{top5}  {row.test_loss:9.4f}")
     values = {f"{percent:g}": row._asdict() for percent, row in zip(rows, scores, strict=True)}
     return _Part(
         "\n".join(lines), "occlusion", {"percent": values, "reference": None if reference is None else str(reference)}
@@ -219,36 +218,42 @@ def _classes(run: "SavedRun") -> _Part:
 
 
 def _label_truth(run: "SavedRun", through_training: bool) -> _Part:
-    from saligraft.experiments.label_truth import as_json, evaluate_label_truth
+    from saligraft.experiments.label_truth import evaluate_label_truth
 
     methods = evaluate_label_truth(run)
-    values = {"methods": as_json(methods)}
+    values: dict[str, Any] = {"methods": {name: truth._asdict() for name, truth in methods.items()}}
     texts = [
-        "label truth: how far each label is from what the mixed image shows of the two objects",
+        "label truth: each label against what the mixed image shows of the two objects",
         *_truth_rows(methods),
     ]
     if through_training:
         values["epochs"] = {}
         for epoch, earlier in run.through_training():
             methods = evaluate_label_truth(earlier)
-            values["epochs"][str(epoch)] = as_json(methods)
+            values["epochs"][str(epoch)] = {name: truth._asdict() for name, truth in methods.items()}
             texts += ["", f"after epoch {epoch}", *_truth_rows(methods)]
+    texts += [
+        "own: the method's label; area: by area; sal.: calibrated by saliency. Absolute",
+        "error: mean, of the weight. Correlation: of ranks. Unseen: labels that mostly",
+        "name an object of which less than 5 % shows. Bits: diversity of chosen cells.",
+    ]
     return _Part("\n".join(texts), "label-truth", values)
 
 
 def _truth_rows(methods: "Mapping[str, LabelTruth]") -> list[str]:
     from saligraft.experiments.label_truth import LABELS
 
-    groups = ("mean absolute error", "rank correlation", "names the unseen, %")
+    groups = {"absolute error": 3, "correlation": 2, "unseen, %": 1}  # and their decimals
     lines = [
-        f"{'':17}  " + "  ".join(f"{group:^26}" for group in groups) + "  diversity",
-        f"{'method':17}" + f"  {'own':>8} {'area':>8} {'calibr.':>8}" * len(groups) + f"  {'bits':>9}",
+        f"{'':17}  " + "  ".join(f"{group:>17}" for group in groups) + "  bits",
+        f"{'method':17}" + f"  {'own':>5} {'area':>5} {'sal.':>5}" * len(groups),
     ]
     for name, truth in methods.items():
+        measured: tuple[Mapping[str, float | None], ...] = (truth.error, truth.rank_correlation, truth.unseen)
         cells = [
-            " ".join("       -" if table[label] is None else f"{table[label]:8.3f}" for label in LABELS)
-            for table in (truth.error, truth.rank_correlation, truth.unseen)
+            " ".join("    -" if table[label] is None else f"{table[label]:5.{places}f}" for label in LABELS)
+            for table, places in zip(measured, groups.values(), strict=True)
         ]
-        diversity = "        -" if truth.diversity is None else f"{truth.diversity:9.3f}"
+        diversity = "   -" if truth.diversity is None else f"{truth.diversity:.2f}"
         lines.append("  ".join([f"{name:17}", *cells, diversity]))
     return lines

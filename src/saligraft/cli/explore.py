@@ -5,21 +5,22 @@ from typing import Annotated
 
 import typer
 
-from saligraft.cli.show import dataset_images, make_lens, own_images, refuse
+from saligraft.cli.show import (
+    DataOption,
+    FilesArgument,
+    ImagesOption,
+    RootOption,
+    checked_paths,
+    make_lens,
+    make_pool,
+)
 
 
 def explore(
-    files: Annotated[
-        list[Path] | None, typer.Argument(help="Your own image files, or folders of them.", exists=True)
-    ] = None,
-    images: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE...", help="The same, as an option: --images a.jpg b.png", exists=True),
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="A data set of `saligraft list data`, or folder:PATH.", show_default="shapes")
-    ] = None,
-    root: Annotated[Path | None, typer.Option(help="Folder of the files of --data, if not the default one.")] = None,
+    files: FilesArgument = None,
+    images: ImagesOption = None,
+    data: DataOption = None,
+    root: RootOption = None,
     network: Annotated[str | None, typer.Option(help="Use this network for saliency, as in `saligraft show`.")] = None,
     run: Annotated[Path | None, typer.Option(help="Use the trained network of this run folder for saliency.")] = None,
     size: Annotated[
@@ -31,7 +32,7 @@ def explore(
         "runs/explore.html"
     ),
 ) -> None:
-    """Write a page on which you choose two images, move T, σ, p, grid and scale, and see every step and label change.
+    """Write a page on which you choose two images, adjust T, σ, p, grid and scale, and see every step and label change.
 
     The page is one file that needs no server and no network. Its numbers are those of the library.
 
@@ -43,30 +44,18 @@ def explore(
 
     [bold]saligraft explore --data cifar100 --root DIR --out cifar.html[/bold]   images of a data set
     """
-    from saligraft.config.recipe_file import recipe_of_run
-
-    paths = [*(images or []), *(files or [])]
-    if paths and data is not None:
-        raise ValueError(f"give image files or --data, not both: got {paths[0]} and {data}")
-    if network is not None and run is not None:
-        raise ValueError(f"give --network or --run, not both: got {network} and {run}")
-    if data is None:
-        refuse({"--root": root}, "without --data")
+    paths = checked_paths(images, files, data, root, network, run)
     for flag, value, least in (("--count", count, 2), ("--size", size, 8)):
         if value is not None and value < least:
             raise ValueError(f"{flag} must be >= {least}, got {value}")
     if out.is_dir():
         raise ValueError(f"--out must be the file to write, got the folder {out}")
     out = out if out.suffix else out.with_suffix(".html")
-    if run is not None:
-        recipe_of_run(run)  # mistakes that need no torch to be seen do not wait for it
 
     from saligraft.experiments.show import Scene, write_explorer
     from saligraft.reports.explorer import SIDE
 
-    if paths:
-        pool = own_images(paths, size or SIDE, seed)
-    else:
-        pool = dataset_images(data or "shapes", root, size if data else size or 96, seed)
+    default = SIDE if paths else None if data else 96
+    pool = make_pool(paths, data, root, size or default, seed)
     lens = make_lens(network, run, pool, out.parent, seed)
     print(write_explorer(Scene(pool=pool, lens=lens, out=out, rows=count, seed=seed)))

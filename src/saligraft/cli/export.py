@@ -31,7 +31,7 @@ def export(
     """
     from saligraft.config.recipe_file import recipe_of_run
 
-    recipe_of_run(run)  # mistakes that need no torch to be seen do not wait for it
+    recipe_of_run(run)  # fail before the slow torch import
 
     from saligraft.training import export_run, load_run
 

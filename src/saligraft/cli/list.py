@@ -146,6 +146,7 @@ def _schedules() -> "Table":
 def _settings() -> "Table":
     """Every setting of a recipe, from the descriptions of its fields."""
     from saligraft.config.recipe import Recipe
+    from saligraft.config.sections import section_class
 
     table = _table("Settings", "key", "default", "meaning")
     fields = Recipe.model_fields
@@ -155,18 +156,18 @@ def _settings() -> "Table":
     for section, field in fields.items():
         if not field.description:
             table.add_section()
-            for row in _schedule_rows() if section == "schedule" else _section_rows(field.default):
+            for row in _schedule_rows() if section == "schedule" else _section_rows(section_class(field)):
                 table.add_row(f"{section}.{row[0]}", *row[1:])
     return table
 
 
 def _section_rows(section: Any) -> Iterable[tuple[str, str, str]]:
     """The keys of a section, and of those inside it."""
-    from saligraft.config.sections import RecipeSection
+    from saligraft.config.sections import section_class
 
-    for key, field in type(section).model_fields.items():
-        if isinstance(field.default, RecipeSection):
-            for inner, shown, meaning in _section_rows(field.default):
+    for key, field in section.model_fields.items():
+        if inside := section_class(field):
+            for inner, shown, meaning in _section_rows(inside):
                 yield f"{key}.{inner}", shown, meaning
         else:
             yield key, _shown(field), field.description

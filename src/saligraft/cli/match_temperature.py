@@ -13,8 +13,8 @@ def match_temperature(
         typer.Option("--temperature", metavar="T", help="Find the k of this temperature.", show_default="0.2"),
     ] = None,
     k: Annotated[int | None, typer.Option("--k", metavar="CELLS", help="Find the temperature of this k.")] = None,
-    grid: Annotated[int, typer.Option("--grid", metavar="CELLS", min=1, help="Cells a side.")] = 8,
-    images: Annotated[int, typer.Option("--images", metavar="N", min=1, help="Maps of at most so many images.")] = 5000,
+    grid: Annotated[int, typer.Option("--grid", metavar="CELLS", min=2, help="Cells per side.")] = 8,
+    images: Annotated[int, typer.Option("--images", metavar="N", min=1, help="Use at most this many images.")] = 5000,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -24,7 +24,8 @@ def match_temperature(
 ) -> None:
     """Solve k for a temperature, or the temperature for k, on the maps of a trained run (§5.4).
 
-    Stochastic selection at temperature T grafts k = E[ΣM] cells on average; top-k of the ablation then takes as many.
+    Stochastic selection at temperature T grafts k = E[ΣM] cells on average;
+    top-k in the ablation then grafts the same number.
 
     Examples:
 

@@ -31,11 +31,12 @@ def predict(
     """
     from saligraft.config.recipe_file import recipe_of_run
 
-    recipe_of_run(run)  # mistakes that need no torch to be seen do not wait for it
+    recipe_of_run(run)  # fail before the slow torch import
 
+    from saligraft.data.files import image_files
     from saligraft.training import load_run
 
-    files = [file for image in images for file in _image_files(image)]
+    files = [file for image in images for file in image_files(image)]
     answers = load_run(run).predict(files, top=top)
     if as_json:
         rows = [
@@ -45,18 +46,6 @@ def predict(
         print(json.dumps(rows, indent=2, ensure_ascii=False))
         return
     _print_table(files, answers)
-
-
-def _image_files(path: Path) -> list[Path]:
-    """The file itself, or all images below a folder, in order of their names."""
-    from saligraft.data.files import SUFFIXES
-
-    if not path.is_dir():
-        return [path]
-    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
-    if not files:
-        raise ValueError(f"folder {path} must hold images ({', '.join(sorted(SUFFIXES))}), got none")
-    return files
 
 
 def _print_table(files: list[Path], answers: list[list[tuple[str, float]]]) -> None:

@@ -1,12 +1,16 @@
 """`saligraft reproduce`: tables and figures of the paper, with its values beside ours."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from saligraft.cli.show import refuse
+
 if TYPE_CHECKING:
-    from saligraft.experiments.experiment import Experiment, ScaleName
+    from collections.abc import Callable
+
+    from saligraft.experiments.experiment import Experiment, Row, ScaleName
 
 ALL = "all"
 
@@ -40,6 +44,10 @@ def reproduce(
         Path | None,
         typer.Option(metavar="DIR", help="Folder of runs and results.", show_default="runs/reproduce-SCALE"),
     ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,NAME", help="Train only these methods; plain training is none.", show_default="all"),
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a setting of every run.")
     ] = None,
@@ -47,8 +55,12 @@ def reproduce(
         Literal["local", "slurm"], typer.Option(help="local processes, or slurm: an array of jobs.")
     ] = "local",
     partition: Annotated[str | None, typer.Option(help="Slurm: partition of the jobs.")] = None,
-    gpus: Annotated[int, typer.Option(metavar="N", min=0, help="Slurm: GPUs of each job.")] = 1,
-    minutes: Annotated[int, typer.Option(metavar="N", min=1, help="Slurm: time limit of each job.")] = 1440,
+    gpus: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Slurm: GPUs of each job.", show_default="1")
+    ] = None,
+    minutes: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Slurm: time limit of each job.", show_default="1440")
+    ] = None,
 ) -> None:
     """Run experiments of the paper and write tables and figures with the paper's values beside ours.
 
@@ -66,66 +78,80 @@ def reproduce(
     [bold]saligraft reproduce table-wrn table-tiny --data-root data[/bold]   two data sets, in data/cifar100 and
     data/tiny-imagenet
 
+    [bold]saligraft reproduce table-wrn --methods none,cutmix,saliency-grafting[/bold]   three of its rows
+
     [bold]saligraft reproduce all --scale smoke[/bold]   everything once, in minutes
 
     [bold]saligraft reproduce table-wrn --scale paper --launcher slurm --partition gpu[/bold]   on a cluster
     """
     import sys
+    from functools import partial
 
-    from rich.console import Console
-
-    from saligraft.checks import one_of
     from saligraft.experiments.experiment import jobs_of, rows_of
     from saligraft.experiments.paper import EXPERIMENTS, regime
-    from saligraft.experiments.results import write_results
-    from saligraft.experiments.runner import LocalLauncher, SlurmLauncher, run_jobs
-    from saligraft.reports.tables import markdown_table, terminal_table
-    from saligraft.training.setup import load_split
+    from saligraft.names import one_of
 
     for name in names or ():
         one_of("experiment", name, (*EXPERIMENTS, ALL))
     selected = list(EXPERIMENTS) if not names or ALL in names else list(dict.fromkeys(names))
+    kept = () if methods is None else tuple(name.strip() for name in methods.split(","))
+    for name in selected:
+        valid = dict.fromkeys(method for part in EXPERIMENTS[name].parts for method in part.methods)
+        for method in kept:
+            one_of(f"--methods of {name}", method, tuple(valid))
     out = out or Path("runs") / f"reproduce-{scale}"
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out must be a folder, got the file {out}")
+    if launcher == "local":
+        refuse({"--partition": partition, "--gpus": gpus, "--minutes": minutes}, "without --launcher slurm")
+    rows_at = partial(rows_of, regimes=regime, data_root=data_root, overrides=settings or (), methods=kept)
     if list_all:
-        _print_list([EXPERIMENTS[name] for name in selected], data_root, settings or [], seeds, scale, out)
+        _print_list([EXPERIMENTS[name] for name in selected], rows_at, seeds, scale, out)
         return
     if not names:
         raise ValueError(f"name an experiment, or all; valid: {', '.join(EXPERIMENTS)}")
-    rows = {name: rows_of(EXPERIMENTS[name], scale, regime, data_root, settings or ()) for name in selected}
+    rows = {name: rows_at(EXPERIMENTS[name], scale) for name in selected}
     counts = {name: seeds or EXPERIMENTS[name].seeds[scale] for name in selected}
     every = [job for name in selected for job in jobs_of(EXPERIMENTS[name], rows[name], counts[name], out)]
-    cluster = SlurmLauncher(folder=out / "slurm", partition=partition, gpus=gpus, minutes=minutes, parallel=jobs or 256)
-    words = ["saligraft", *sys.argv[1:]]
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out must be a folder, got the file {out}")
+
+    from rich.console import Console
+
+    from saligraft.experiments.results import write_results
+    from saligraft.experiments.runner import Launcher, LocalLauncher, SlurmLauncher, run_jobs
+    from saligraft.reports.page import typed_command
+    from saligraft.reports.tables import print_table
+    from saligraft.training.setup import load_split
+
+    launch: Launcher = LocalLauncher(processes=jobs)
+    if launcher == "slurm":
+        options = {"partition": partition, "gpus": gpus, "minutes": minutes, "parallel": jobs}
+        chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        launch = SlurmLauncher(folder=out / "slurm", **chosen)
     unfinished = {job.recipe.data.model_dump_json(): job.recipe for job in every if not job.trained}
     for recipe in unfinished.values():  # missing data must not fail every run on its own
         load_split(recipe, "test")
     try:
-        failures = run_jobs(every, LocalLauncher(processes=jobs) if launcher == "local" else cluster)
-    except KeyboardInterrupt:
+        failures = run_jobs(every, launch)
+    except (KeyboardInterrupt, SystemExit):  # by SIGTERM
         print("saligraft: stopped; the same command resumes", file=sys.stderr)
         raise
     console = Console()
     for name in selected:
         tables = write_results(
-            EXPERIMENTS[name], rows[name], scale=scale, seeds=counts[name], out=out, command=" ".join(words)
+            EXPERIMENTS[name], rows[name], scale=scale, seeds=counts[name], out=out, command=typed_command()
         )
         for table in tables:
-            if console.is_terminal:
-                console.print(terminal_table(table))
-            else:  # a file or pipe has no width to fit
-                print(markdown_table(table))
+            print_table(console, table)
         print(f"{name}: {out / name / 'report.html'}\n")
     if failures:
         folder, reason = next(iter(failures.items()))
-        raise ValueError(f"{len(failures)} of {len(every)} runs failed; the first is {folder}: {reason}")
+        count = len({job.folder for job in every})
+        raise ValueError(f"{len(failures)} of {count} runs failed; the first is {folder}: {reason}")
 
 
 def _print_list(
     experiments: "list[Experiment]",
-    data_root: Path | None,
-    settings: list[str],
+    rows_at: "Callable[[Experiment, ScaleName], list[Row]]",
     seeds: int | None,
     scale: "ScaleName",
     out: Path,
@@ -134,8 +160,7 @@ def _print_list(
     from rich.console import Console
     from rich.table import Table
 
-    from saligraft.experiments.experiment import SCALES, cost_of, rows_of
-    from saligraft.experiments.paper import regime
+    from saligraft.experiments.experiment import SCALES, cost_of
     from saligraft.experiments.results import progress_of
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", caption_justify="left")
@@ -146,7 +171,7 @@ def _print_list(
         table.add_section()
         table.add_row(experiment.name, "", f"[bold]{experiment.paper}: {experiment.title}[/]")
         for name in SCALES:
-            rows, count = rows_of(experiment, name, regime, data_root, settings), seeds or experiment.seeds[name]
+            rows, count = rows_at(experiment, name), seeds or experiment.seeds[name]
             cost = cost_of(rows, count)
             if name == "laptop":
                 cost += f"; {experiment.time}"

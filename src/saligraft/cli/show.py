@@ -15,19 +15,24 @@ SIZE_OF_FILES = 160  # pixels per side of a user's own images: keeps detail and 
 METHOD = "saliency-grafting"
 FEWEST_CLASSES = 10  # of a data set that is rendered on demand
 
+FilesArgument = Annotated[
+    list[Path] | None, typer.Argument(help="Your own image files, or folders of them.", exists=True)
+]
+ImagesOption = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE...", help="The same, as an option: --images a.jpg b.png", exists=True),
+]
+DataOption = Annotated[
+    str | None, typer.Option(help="A data set of `saligraft list data`, or folder:PATH.", show_default="shapes")
+]
+RootOption = Annotated[Path | None, typer.Option(help="Folder of the files of --data, if not the default one.")]
+
 
 def show(
-    files: Annotated[
-        list[Path] | None, typer.Argument(help="Your own image files, or folders of them.", exists=True)
-    ] = None,
-    images: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE...", help="The same, as an option: --images a.jpg b.png", exists=True),
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="A data set of `saligraft list data`, or folder:PATH.", show_default="shapes")
-    ] = None,
-    root: Annotated[Path | None, typer.Option(help="Folder of the files of --data, if not the default one.")] = None,
+    files: FilesArgument = None,
+    images: ImagesOption = None,
+    data: DataOption = None,
+    root: RootOption = None,
     method: Annotated[str | None, typer.Option(help="A method that mixes batches.", show_default=METHOD)] = None,
     methods: Annotated[
         str | None, typer.Option(help="Several methods on the same pairs: all, or names separated by commas.")
@@ -71,32 +76,26 @@ def show(
 
     [bold]saligraft show --methods cutmix,puzzlemix,saliency-grafting --images photos/[/bold]   some, on your files
     """
-    from saligraft.config.recipe_file import recipe_of_run
+    from saligraft.names import METHODS, one_of
 
-    paths = [*(images or []), *(files or [])]
-    if paths and data is not None:
-        raise ValueError(f"give image files or --data, not both: got {paths[0]} and {data}")
-    if network is not None and run is not None:
-        raise ValueError(f"give --network or --run, not both: got {network} and {run}")
+    paths = checked_paths(images, files, data, root, network, run)
     for flag, value in (("--rows", rows), ("--size", size)):
         if value is not None and value < 1:
             raise ValueError(f"{flag} must be >= 1, got {value}")
-    if data is None:
-        refuse({"--root": root}, "without --data")
-    if run is not None:
-        recipe_of_run(run)  # mistakes that need no torch to be seen do not wait for it
+    if method is not None:
+        one_of("method", method, METHODS["batch mixers"])
 
     from saligraft.experiments.show import Scene, write_gallery
     from saligraft.experiments.show_methods import chosen_methods, write_comparison
 
     if methods is None:
         refuse({"--pictures": pictures}, "without --methods")
-        mixer = build_method(method or METHOD, grid, temperature)
+        mixer = _build_method(method or METHOD, grid, temperature)
     else:
         options = {"--method": method, "--grid": grid, "--temperature": temperature}
         refuse(options, "with --methods, which shows each method with its defaults")
         chosen_methods(methods)  # fail on a wrong name before a network is trained
-    pool = own_images(paths, size, seed) if paths else dataset_images(data or "shapes", root, size, seed)
+    pool = make_pool(paths, data, root, size, seed)
     scene = Scene(pool=pool, lens=make_lens(network, run, pool, out, seed), out=out, rows=rows, seed=seed)
     if methods is None:
         written = write_gallery(scene, method or METHOD, mixer)
@@ -104,6 +103,42 @@ def show(
         written = write_comparison(scene, methods, pictures)
     for path in written:
         print(path)
+
+
+def checked_paths(
+    images: list[Path] | None,
+    files: list[Path] | None,
+    data: str | None,
+    root: Path | None,
+    network: str | None,
+    run: Path | None,
+) -> list[Path]:
+    """Join the image files of the option and of the arguments; refuse options that exclude each other.
+
+    Called before the slow import of torch.
+
+    Args:
+        images: Value of --images.
+        files: The arguments.
+        data: Value of --data.
+        root: Value of --root.
+        network: Value of --network.
+        run: Value of --run.
+    """
+    from saligraft.config.recipe_file import recipe_of_run
+
+    paths = [*(images or []), *(files or [])]
+    if paths and data is not None:
+        raise ValueError(f"give image files or --data, not both: got {paths[0]} and {data}")
+    if len(paths) == 1 and paths[0].is_file():
+        raise ValueError(f"name at least 2 image files, or a folder of them, got {paths[0]}")
+    if network is not None and run is not None:
+        raise ValueError(f"give --network or --run, not both: got {network} and {run}")
+    if data is None:
+        refuse({"--root": root}, "without --data")
+    if run is not None:
+        recipe_of_run(run)
+    return paths
 
 
 def refuse(options: Mapping[str, object], why: str) -> None:
@@ -118,62 +153,41 @@ def refuse(options: Mapping[str, object], why: str) -> None:
             raise ValueError(f"{flag} must be left out {why}, got {value}")
 
 
-def build_method(name: str, grid: int | None, temperature: float | None) -> "Mixer":
-    """Build a batch mixer; options that it does not have are refused.
-
-    Args:
-        name: The method's name.
-        grid: Cells per side, or None for the method's own grids.
-        temperature: T of Eq. 3, or None for the method's own.
-
-    Returns:
-        The method.
-    """
+def _build_method(name: str, grid: int | None, temperature: float | None) -> "Mixer":
+    """Build a batch mixer; options that it does not have are refused."""
     from dataclasses import fields
 
-    from saligraft.checks import one_of
-    from saligraft.methods import BatchMixer
-    from saligraft.methods.registry import methods_of
+    from saligraft.methods.registry import REGISTRY
 
-    mixers = methods_of(BatchMixer)
-    one_of("method", name, tuple(mixers))
+    mixer_class = REGISTRY[name].method
     options: dict[str, Any] = {} if grid is None else {"grids": (grid,)}
     if temperature is not None:
         options["temperature"] = temperature
-    for option in options.keys() - {field.name for field in fields(mixers[name])}:
+    for option in options.keys() - {field.name for field in fields(mixer_class)}:
         flag = "--grid" if option == "grids" else "--temperature"
         raise ValueError(f"{flag} must be left out for method {name}, which has no {option}")
-    mixer: Mixer = mixers[name](**options)
+    mixer: Mixer = mixer_class(**options)
     return mixer
 
 
-def own_images(files: list[Path], size: int | None, seed: int) -> "ImageData":
-    """Read the user's files that pairs are drawn from.
+def make_pool(paths: list[Path], data: str | None, root: Path | None, size: int | None, seed: int) -> "ImageData":
+    """Load the images that pairs are drawn from: the user's files, or test images of a data set.
 
     Args:
-        files: Image files, or folders of them.
-        size: Pixels per side; None for the default.
-        seed: Seed of the choice, if there are many.
-    """
-    from saligraft.experiments.show import POOL, choose, read_images
-
-    return choose(read_images(files, size or SIZE_OF_FILES), POOL, seed)
-
-
-def dataset_images(data: str, root: Path | None, size: int | None, seed: int) -> "ImageData":
-    """Load the test images of a data set that pairs are drawn from.
-
-    Args:
-        data: Name of the data set.
+        paths: Image files, or folders of them; empty for a data set.
+        data: Name of the data set; None for `shapes`.
         root: Folder of its files; None for the default.
-        size: Pixels per side; None for the data set's own.
-        seed: Seed of the choice.
+        size: Pixels per side; None for the default of files, or the data set's own.
+        seed: Seed of the choice, if there are many.
     """
     import inspect
 
     from saligraft.data import DATASETS, load, resolve
-    from saligraft.experiments.show import POOL, choose
+    from saligraft.experiments.show import POOL, choose, read_images
 
+    if paths:
+        return choose(read_images(paths, size or SIZE_OF_FILES), POOL, seed)
+    data = data or "shapes"
     accepted = inspect.signature(DATASETS[resolve(data, root)[0]]).parameters
     if size is not None and "size" not in accepted:
         raise ValueError(f"--size must be left out for {data}, whose images have a fixed size, got {size}")

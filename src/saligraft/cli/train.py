@@ -37,7 +37,7 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="SECTION.KEY=VALUE",
-        help="Change one setting; may be given many times. See [cyan]saligraft list settings[/].",
+        help="Change one setting; may be repeated. See [cyan]saligraft list settings[/].",
     ),
 ]
 OutOption = Annotated[
@@ -113,13 +113,16 @@ def train(
 
     [bold]torchrun --nproc-per-node 2 -m saligraft train shapes-wrn-10-2[/bold]   two processes
     """
-    from saligraft.config.recipe_file import find_recipe, load_recipe, parse_override
+    from saligraft.config.recipe_file import MARKER, OCCUPIED, RECIPE, find_recipe, load_recipe, parse_override
 
     source, folder = _run_folder(recipe, method, settings, seed, out) if resume else (Path(recipe), out)
-    find_recipe(source)  # mistakes that need no torch to be seen do not wait for it
+    find_recipe(source)  # fail before the slow torch import
     for setting in settings or ():
         parse_override(setting)
-    chosen = load_recipe(source, settings or (), seed=seed, method=method)  # nor do mistakes in a recipe wait for more
+    replaces = overwrite or resume or plan or best_of is not None
+    if out is not None and not replaces and all((out / name).is_file() for name in (RECIPE, MARKER)):
+        raise ValueError(f"the run folder {out} {OCCUPIED}")
+    chosen = load_recipe(source, settings or (), seed=seed, method=method)  # validate before importing the trainer
 
     from saligraft import training
     from saligraft.reports.run_report import write_run_page
@@ -220,22 +223,26 @@ def _print_results(summaries: dict[str, dict[str, Any]]) -> None:
 
     from saligraft.training.results import LAST_EPOCHS
 
+    kinds = ("best", "last10_mean", "final")
+    errors = {"top1_error": "top-1"}
+    if any(summary["top5_error"][kind] for summary in summaries.values() for kind in kinds):  # 0 for up to 5 classes
+        errors["top5_error"] = "top-5"
     table = Table("error (%)", box=None, pad_edge=False, header_style="bold")
     last = min(LAST_EPOCHS, *(summary["epochs"] for summary in summaries.values()))
     for column in ("best", f"mean of last {last}", "final"):
         table.add_column(column, justify="right")
     for run, summary in summaries.items():
-        for title, name in (("top-1", "top1_error"), ("top-5", "top5_error")):
-            errors = (f"{summary[name][kind]:.2f}" for kind in ("best", "last10_mean", "final"))
-            table.add_row(f"{run}  {title}".strip(), *errors)
+        for name, title in errors.items():
+            table.add_row(f"{run}  {title}".strip(), *(f"{summary[name][kind]:.2f}" for kind in kinds))
     Console().print(table)
 
 
 def _print_plan(recipe: "Recipe") -> None:
     from saligraft.training import SilentReporter, leave_group, make_reporter
+    from saligraft.training.accelerator import is_main_process
     from saligraft.training.plan import plan, print_plan
 
-    reporter = make_reporter() if os.environ.get("RANK", "0") == "0" else SilentReporter()
+    reporter = make_reporter() if is_main_process() else SilentReporter()
     measured = plan(recipe, note=reporter.note)
     if leave_group():
         print_plan(measured)

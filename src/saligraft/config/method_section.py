@@ -24,26 +24,25 @@ works. "cutout+mixup" is another way to write the list, and the only one in `cho
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from types import NoneType
-from typing import Annotated, Any, Self, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_args, get_type_hints
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from saligraft.checks import did_you_mean
 from saligraft.config.saliency_section import Normalization as Normalization
 from saligraft.config.saliency_section import SaliencySection as SaliencySection
 from saligraft.config.sections import RecipeSection, complete_options
 from saligraft.import_path import is_import_path
-from saligraft.methods import REGISTRY, BatchMixer, Compose, ImageTransform, MethodChoice, RandomChoice
-from saligraft.methods.base import Applied, saliency_sources
-from saligraft.methods.kinds import Method
-from saligraft.methods.registry import find_method
-from saligraft.saliency.sources import SALIENCY_SOURCES
-from saligraft.steps import resolve_step
+from saligraft.names import METHODS, did_you_mean
+
+if TYPE_CHECKING:
+    from saligraft.methods import MethodChoice, RandomChoice
+    from saligraft.methods.base import Applied
+    from saligraft.methods.kinds import Method
 
 NONE = "none"  # TOML has no null: plain training as a method, None as an option that has another default
 RANDOM_CHOICE = "random-choice"
 AND = "+"  # between the parts of a composition
-METHOD_NAMES = (NONE, *REGISTRY)
+METHOD_NAMES = (NONE, *(name for methods in METHODS.values() for name in methods))
 ANY_DATA = Normalization((0.5,) * 3, (0.5,) * 3)  # for validation before the data is loaded
 
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -68,8 +67,23 @@ class MethodSection(RecipeSection):
         is_list = isinstance(name, tuple) and name and all(isinstance(part, str) for part in name)
         return AND.join(name) if is_list else name
 
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name != RANDOM_CHOICE:
+            _refuse_unknown(name)
+        return name
+
+    @field_validator("choices")
+    @classmethod
+    def _known_choices(cls, choices: dict[str, float]) -> dict[str, float]:
+        for name in choices:
+            _refuse_unknown(name)
+        return choices
+
+    def check(self) -> Self:
+        from saligraft.steps import resolve_step
+
         if self.choices and self.name != RANDOM_CHOICE:
             raise ValueError(
                 f"choices must be left out for method {self.name}: they belong to name = {RANDOM_CHOICE!r}"
@@ -86,7 +100,10 @@ class MethodSection(RecipeSection):
         self._complete_saliency(methods)
         return self
 
-    def _complete_saliency(self, methods: Sequence[Applied]) -> None:
+    def _complete_saliency(self, methods: "Sequence[Applied]") -> None:
+        from saligraft.methods.base import saliency_sources
+        from saligraft.saliency.sources import SALIENCY_SOURCES
+
         sources = saliency_sources(methods)
         if not sources:
             if self.saliency != SaliencySection():
@@ -109,9 +126,11 @@ class MethodSection(RecipeSection):
     @property
     def with_originals(self) -> bool:
         """Whether training uses the originals as well as mixed images."""
-        return any(find_method(name).with_originals for name in self.parts)
+        from saligraft.methods.registry import find_method
 
-    def build(self, data: Normalization | None = None) -> Sequence[Method | MethodChoice]:
+        return any(find_method(name).method.with_originals for name in self.parts)
+
+    def build(self, data: Normalization | None = None) -> "Sequence[Method | MethodChoice]":
         """Build the methods in order, for `training_step`; none for plain training.
 
         Args:
@@ -124,9 +143,21 @@ class MethodSection(RecipeSection):
         return _built(self.name, self.options, data)
 
 
+def _refuse_unknown(name: str) -> None:
+    """Refuse an unknown method, or part of a composition; the user's own are imported later."""
+    parts = name.split(AND)
+    for part in parts:
+        known = METHOD_NAMES if len(parts) == 1 else METHOD_NAMES[1:]  # plain training is no part
+        if part not in known and not is_import_path(part):
+            names = (*known, RANDOM_CHOICE) if len(parts) == 1 else known
+            raise ValueError(f"unknown method {part!r}; valid: {', '.join(names)}{did_you_mean(part, names)}")
+
+
 def _complete_choices(options: dict[str, Any], choices: Mapping[str, float]) -> None:
     if not choices:
         raise ValueError(f"choices must name the methods of {RANDOM_CHOICE}, such as {{ mixup = 0.3, cutmix = 0.7 }}")
+    from saligraft.methods import RandomChoice
+
     set_by_choices = ("methods", "probabilities")
     defaults = {name: value for name, value in _defaults(RandomChoice).items() if name not in set_by_choices}
     complete_options(options, {**defaults, **{name: {} for name in choices}}, f"method {RANDOM_CHOICE}")
@@ -137,12 +168,6 @@ def _complete_choices(options: dict[str, Any], choices: Mapping[str, float]) -> 
 def _complete_method(name: str, options: dict[str, Any]) -> None:
     """Fill in every option of one method, or of each part of a composition under its name."""
     parts = name.split(AND)
-    for part in parts:
-        if is_import_path(part):
-            find_method(part)
-        elif part not in (REGISTRY if len(parts) > 1 else METHOD_NAMES):
-            names = (*METHOD_NAMES, RANDOM_CHOICE)
-            raise ValueError(f"unknown method {part!r}; valid: {', '.join(names)}{did_you_mean(part, names)}")
     if len(parts) == 1:
         _complete_fields(name, options)
         return
@@ -157,6 +182,8 @@ def _complete_fields(name: str, options: dict[str, Any]) -> None:
     if name == NONE:
         complete_options(options, {}, f"method {name}")
         return
+    from saligraft.methods.registry import find_method
+
     method = find_method(name).method
     known = _defaults(method)
     for field in method.data_options(*ANY_DATA):
@@ -181,20 +208,24 @@ def _table(options: dict[str, Any], name: str) -> dict[str, Any]:
     return table
 
 
-def _built(name: str, options: Mapping[str, Any], data: Normalization | None) -> list[Method]:
+def _built(name: str, options: Mapping[str, Any], data: Normalization | None) -> "list[Method]":
     parts = name.split(AND)
     if len(parts) > 1:
         return [method for part in parts for method in _built(part, options[part], data)]
     if name == NONE:
         return []
+    from saligraft.methods.registry import find_method
+
     method = find_method(name).method
     may_be_none = _may_be_none(method)
     values = {f: None if value == NONE and f in may_be_none else value for f, value in options.items()}
     return [method(**{**({} if data is None else method.data_options(*data)), **values})]
 
 
-def _choice(members: Sequence[Sequence[Method]], **options: Any) -> RandomChoice | MethodChoice:
+def _choice(members: "Sequence[Sequence[Method]]", **options: Any) -> "RandomChoice | MethodChoice":
     """Build a batch mixer if all methods are batch mixers or image transforms, else a choice of steps."""
+    from saligraft.methods import BatchMixer, Compose, ImageTransform, MethodChoice, RandomChoice
+
     mixers: list[Any] = []
     for member in members:
         parts = [part for part in member if isinstance(part, BatchMixer | ImageTransform) and not part.makes_noise]

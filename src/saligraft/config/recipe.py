@@ -3,28 +3,19 @@
 Written as TOML; `recipe_file.py` reads and writes it.
 """
 
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from saligraft.config.method_section import ANY_DATA, NONE, MethodSection
 from saligraft.config.recipe_file import toml_value
-from saligraft.config.schedule import (
-    ConstantSchedule,
-    CosineSchedule,
-    OneCycleSchedule,
-    PiecewiseLinearSchedule,
-    StepSchedule,
-)
-from saligraft.config.sections import DataSection, NetworkSection, OptimizerSection, RecipeSection, Seed
+from saligraft.config.schedule import CosineSchedule, Schedule
+from saligraft.config.sections import NAMES_ONLY, DataSection, NetworkSection, OptimizerSection, RecipeSection, Seed
 from saligraft.config.training_section import TrainingSection
-from saligraft.methods import REGISTRY, BatchMixer, FeatureMixer, MethodChoice, StepStrategy
-from saligraft.methods.registry import methods_of
-from saligraft.remembering import check_remembered
-from saligraft.saliency.base import Passes, SaliencySource
-from saligraft.saliency.sources import SALIENCY_SOURCES
-from saligraft.step import WITH_ORIGINALS, PassPlan
-from saligraft.steps import resolve_step
+from saligraft.names import METHODS, PassPlan
+
+if TYPE_CHECKING:
+    from saligraft.saliency.base import Passes
 
 EVAL = ("mode", "eval")  # the default of sources that make a pass of their own
 
@@ -43,20 +34,18 @@ class Recipe(RecipeSection):
     """Section or table of the paper that the run follows."""
     seed: Seed = 0
     """Seed of the initial weights, the order of the images and every random draw."""
-    data: DataSection = DataSection()
-    network: NetworkSection = NetworkSection()
-    method: MethodSection = MethodSection()
-    training: TrainingSection = TrainingSection()
-    optimizer: OptimizerSection = OptimizerSection()
-    schedule: Annotated[
-        ConstantSchedule | StepSchedule | CosineSchedule | OneCycleSchedule | PiecewiseLinearSchedule,
-        Field(discriminator="name"),
-    ] = CosineSchedule()
+    data: DataSection = Field(default_factory=DataSection)
+    network: NetworkSection = Field(default_factory=NetworkSection)
+    method: MethodSection = Field(default_factory=MethodSection)
+    training: TrainingSection = Field(default_factory=TrainingSection)
+    optimizer: OptimizerSection = Field(default_factory=OptimizerSection)
+    schedule: Schedule = CosineSchedule()
 
     @property
     def heading(self) -> str:
         """The title, or data set, network and method if there is none, as after an override of one of them."""
-        method = REGISTRY[self.method.name].title if self.method.name in REGISTRY else self.method.name
+        titles = {name: title for methods in METHODS.values() for name, (_, title, _) in methods.items()}
+        method = titles.get(self.method.name, self.method.name)
         return self.title or f"{self.data.name}, {self.network.name}, {method.replace(NONE, 'plain training')}"
 
     @property
@@ -75,6 +64,8 @@ class Recipe(RecipeSection):
     @property
     def with_originals(self) -> bool:
         """Whether the originals are trained on too, beside one or more copies of mixed images."""
+        from saligraft.step import WITH_ORIGINALS
+
         return self.method.with_originals if self.passes is None else self.passes in WITH_ORIGINALS
 
     @property
@@ -90,8 +81,12 @@ class Recipe(RecipeSection):
         return tuple(weight / total for weight in weights)
 
     @property
-    def passes_per_step(self) -> Passes | None:
+    def passes_per_step(self) -> "Passes | None":
         """Forward and backward passes of a step once the network is warm; None where that is not known."""
+        from saligraft.methods import REGISTRY, FeatureMixer, MethodChoice, StepStrategy
+        from saligraft.saliency.base import Passes, SaliencySource
+        from saligraft.saliency.sources import SALIENCY_SOURCES
+
         methods = self.method.build(ANY_DATA)
         if methods and isinstance(methods[-1], MethodChoice):
             return None
@@ -114,8 +109,17 @@ class Recipe(RecipeSection):
     def _batches(self) -> int:
         return self.training.copies + self.with_originals
 
-    @model_validator(mode="after")
-    def _consistent_passes(self) -> Self:
+    def check(self) -> Self:
+        self._check_passes()
+        self._check_losses()
+        self._check_training()
+        return self
+
+    def _check_passes(self) -> None:
+        from saligraft.methods import BatchMixer
+        from saligraft.remembering import check_remembered
+        from saligraft.steps import resolve_step
+
         training, passes = self.training, self.passes
         setting = "passes" if training.passes is not None else "originals"
         if training.originals is not None and training.originals != self.with_originals:
@@ -144,9 +148,8 @@ class Recipe(RecipeSection):
             options = {option: value for option, value in source.options.items() if (option, value) != EVAL}
             section = source.model_copy(update={"options": options}).complete(source.name, in_training_pass=True)
             object.__setattr__(self, "method", self.method.model_copy(update={"saliency": section}))
-        return self._consistent_losses()
 
-    def _consistent_losses(self) -> Self:
+    def _check_losses(self) -> None:
         training, weights = self.training, self.training.loss_weights
         for setting, default in (("copies", 1), ("loss_weights", None), ("loss_combination", None)):
             value = getattr(training, setting)
@@ -160,10 +163,11 @@ class Recipe(RecipeSection):
             raise ValueError(f"training.loss_weights must have {self._batches} entries ({parts}), got {len(weights)}")
         if weights is not None and not sum(weights):
             raise ValueError(f"training.loss_weights must not all be 0, got {list(weights)}")
-        return self
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_training(self) -> None:
+        from saligraft.methods import FeatureMixer
+        from saligraft.methods.registry import methods_of
+
         training = self.training
         if training.warmup_epochs > training.epochs:
             raise ValueError(
@@ -180,7 +184,6 @@ class Recipe(RecipeSection):
                 f"training.compile must be false for method {hooked[0]!r}, which mixes between layers by hooks that "
                 "compiled code does not run"
             )
-        return self
 
 
 def make_recipe(table: dict[str, Any], origin: str = "recipe") -> Recipe:
@@ -197,18 +200,16 @@ def make_recipe(table: dict[str, Any], origin: str = "recipe") -> Recipe:
         >>> make_recipe({"method": {"name": "cutmix"}}).method.name
         'cutmix'
     """
+    sections: dict[str, Any] = {name: {} for name, field in Recipe.model_fields.items() if field.default_factory}
     try:
+        Recipe.model_validate({**sections, **table}, context=NAMES_ONLY)  # typos fail before the slow torch import
         return Recipe(**table)
     except ValidationError as error:
-        raise ValueError(f"{origin}: {explain(error)}") from error
+        raise ValueError(f"{origin}: {'; '.join(map(_explain, error.errors()))}") from error
 
 
-def explain(error: ValidationError) -> str:
-    """Rephrase pydantic's errors as one line: name, expectation and value."""
-    return "; ".join(_explain_one(detail) for detail in error.errors())
-
-
-def _explain_one(detail: Any) -> str:
+def _explain(detail: Any) -> str:
+    """Rephrase an error of pydantic: name, expectation and value."""
     # The location contains the chosen schedule as if it were a key: schedule.step.milestones.
     location = list(detail["loc"])
     if location[:1] == ["schedule"] and len(location) > 1:

@@ -1,6 +1,6 @@
 """Recipes as TOML files: find, extend, override and write them.
 
-A recipe may start with `extends = "NAME"`, a bundled recipe or a file beside it, and then says only what differs.
+A recipe may start with `extends = "NAME"`, a bundled recipe or a file beside it, and then contains only what differs.
 A protocol (one data set and network) may also hold rows, each with a title of its own and the settings that differ:
 
 ```toml
@@ -41,7 +41,11 @@ if TYPE_CHECKING:
 Table = dict[str, Any]
 PLAIN = "none"  # the row for the file itself
 FOLDER = Path(__file__).parents[1] / "recipes"
-RECIPE = "recipe.toml"  # of a run folder
+RECIPE, RESULT, TIMING, MARKER = "recipe.toml", "result.json", "timing.jsonl", "run.json"  # of a run folder
+OCCUPIED = (
+    "is not empty: choose another (--out DIR), overwrite it (--overwrite, in Python overwrite=True) or resume its run "
+    "(--resume)"
+)
 SHOWN_RUNS = 4  # in an error message
 
 
@@ -91,7 +95,7 @@ def load_recipe(
         >>> load_recipe("shapes-wrn-10-2", ["training.epochs=3"], method="cutmix").title
         'Shapes, WRN-10-2, CutMix'
     """
-    from saligraft.config.recipe import make_recipe  # needs torch, which finding and listing recipes does not
+    from saligraft.config.recipe import make_recipe  # needs pydantic, which finding and listing recipes does not
 
     file, row = find_recipe(path_or_name)
     changed: Table = {}
@@ -100,7 +104,7 @@ def load_recipe(
         if row != PLAIN:
             raise ValueError(f"method must be left out for {path_or_name}, a row of {file.stem}, got {method!r}")
         row = method.replace("+", "-")  # cutout+mixup is the row cutout-mixup
-        has_row = row in read_rows(file)
+        has_row = row in _rows(file)
         if not has_row:
             row, changed = PLAIN, {"method": {"name": method}}
     for override in overrides:
@@ -206,6 +210,11 @@ def read_rows(file: Path) -> dict[str, Table]:
     return tables
 
 
+def _rows(file: Path) -> Mapping[str, Table]:
+    """The rows of a recipe file; bundled ones are read once. Read only."""
+    return bundled_protocols()[file.stem] if file.parent == FOLDER else read_rows(file)
+
+
 def parse_override(text: str) -> Table:
     """Parse one setting of the command line.
 
@@ -296,7 +305,7 @@ def dump_toml(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
 def _read_with_bases(file: Path, row: str = PLAIN, seen: tuple[Path, ...] = ()) -> Table:
     if file.resolve() in seen:
         raise ValueError(f"{file} extends itself, through {', '.join(path.name for path in seen)}")
-    table = read_rows(file)[row]
+    table = dict(_rows(file)[row])
     table.pop("expected", None)
     base = table.pop("extends", None)
     if base is None:

@@ -3,21 +3,20 @@
 import functools
 import inspect
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, cast
 
-import torch
 from pydantic import Field
-from torch import nn
 
-from saligraft.checks import did_you_mean
 from saligraft.config.sections import NetworkSection, RecipeSection, complete_options
-from saligraft.data.image_files import LARGEST_VIEW
-from saligraft.hooks import Mode, unwrapped
 from saligraft.import_path import call, import_object, is_import_path
-from saligraft.networks import build_network
-from saligraft.networks.weights import find_head, load_weights_file
-from saligraft.saliency.base import NetworkSource, SaliencySource
-from saligraft.saliency.sources import SALIENCY_SOURCES, ResizedImages, SourceLike, saliency_source
+from saligraft.names import LARGEST_VIEW, did_you_mean
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from saligraft.hooks import Mode
+    from saligraft.saliency.base import SaliencySource
+    from saligraft.saliency.sources import SourceLike
 
 
 class Normalization(NamedTuple):
@@ -43,9 +42,14 @@ class SaliencySection(RecipeSection):
     """Options of the source, such as of and over; others keep their defaults, mean and std are the data's."""
 
     network: NetworkSection | None = None
-    """A frozen network to ask in place of the one in training, as Attentive CutMix's authors do, with its weights."""
+    """A frozen network to use instead of the one in training, as Attentive CutMix's authors do, with its weights."""
     size: Annotated[int, Field(ge=1, le=LARGEST_VIEW)] | None = None
     """Side in pixels at which `network` sees the images; by default their own."""
+
+    @property
+    def feature_layer(self) -> str | None:
+        """Layer of the trained network for its feature map; None where `layer` is of another source or network."""
+        return self.layer if self.name == "feature-map" and self.network is None else None
 
     def complete(self, own: str, *, in_training_pass: bool) -> Self:
         """Return the section with its name and all its options filled in.
@@ -54,6 +58,8 @@ class SaliencySection(RecipeSection):
             own: The source that the method's authors use, the default.
             in_training_pass: Whether the map comes from the training pass of the originals.
         """
+        from saligraft.saliency.sources import SALIENCY_SOURCES
+
         name = self.name or own
         if name not in SALIENCY_SOURCES and not is_import_path(name):
             valid = ", ".join(SALIENCY_SOURCES)
@@ -76,8 +82,8 @@ class SaliencySection(RecipeSection):
         return self.model_copy(update={"name": name, "options": complete})
 
     def build(
-        self, model: nn.Module, data: Normalization, mode: Mode | None = None, frozen: nn.Module | None = None
-    ) -> SaliencySource:
+        self, model: "nn.Module", data: Normalization, mode: "Mode | None" = None, frozen: "nn.Module | None" = None
+    ) -> "SaliencySource":
         """Build the source; bottom-up ones undo the normalisation first.
 
         Args:
@@ -86,6 +92,8 @@ class SaliencySection(RecipeSection):
             mode: Mode of the network in a pass for maps alone; overrides the section's.
             frozen: The section's `network`, if `frozen_network` has already built it.
         """
+        from saligraft.saliency.sources import ResizedImages, saliency_source
+
         accepted = _arguments(self.name or "feature-map")
         added = data._asdict() if "mean" in accepted else {}
         network = self.frozen_network(model, data) if frozen is None else frozen
@@ -100,7 +108,7 @@ class SaliencySection(RecipeSection):
             source = saliency_source(self.name, model, layer=self.layer, **options)
         return source if self.size is None else ResizedImages(source, self.size)
 
-    def frozen_network(self, model: nn.Module, data: Normalization) -> nn.Module | None:
+    def frozen_network(self, model: "nn.Module", data: Normalization) -> "nn.Module | None":
         """Build the frozen network, the same in each process; None if the section names none.
 
         Args:
@@ -109,6 +117,12 @@ class SaliencySection(RecipeSection):
         """
         if self.network is None:
             return None
+        import torch
+
+        from saligraft.hooks import unwrapped
+        from saligraft.networks import build_network
+        from saligraft.networks.weights import find_head, load_weights_file
+
         head = find_head(unwrapped(model))
         classes = len(head[-1]) if head else 1000
         with torch.random.fork_rng():
@@ -120,14 +134,18 @@ class SaliencySection(RecipeSection):
 
 
 def _arguments(source: str) -> Mapping[str, inspect.Parameter]:
+    from saligraft.saliency.sources import SALIENCY_SOURCES
+
     if not is_import_path(source):
         return inspect.signature(SALIENCY_SOURCES[source]).parameters
     parameters = inspect.signature(import_object(source, "saliency source")).parameters
     return {name: parameter for name, parameter in parameters.items() if name not in ("images", "labels")}
 
 
-def _own_source(path: str, model: nn.Module, options: dict[str, Any]) -> SourceLike:
+def _own_source(path: str, model: "nn.Module", options: dict[str, Any]) -> "SourceLike":
     """A class derived from `SaliencySource`, built, or a function of images and perhaps labels, with its options."""
+    from saligraft.saliency.base import NetworkSource, SaliencySource
+
     source = import_object(path, "saliency source")
     options = {name: value for name, value in options.items() if name != "layer" or value is not None}
     if not isinstance(source, type):

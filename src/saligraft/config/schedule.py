@@ -124,6 +124,10 @@ class PiecewiseLinearSchedule(ScheduleSection):
         return factors[after - 1] + (factors[after] - factors[after - 1]) * progress
 
 
+Schedule = Annotated[
+    ConstantSchedule | StepSchedule | CosineSchedule | OneCycleSchedule | PiecewiseLinearSchedule,
+    Field(discriminator="name"),
+]
 SCHEDULES: dict[str, type[ScheduleSection]] = {
     "constant": ConstantSchedule,
     "step": StepSchedule,

@@ -1,21 +1,28 @@
 """Sections of a recipe: typed, each field with a description, unknown keys refused.
 
+A section is validated in two stages: keys, types and method names, which need no torch, then `check`, which builds what
+the section describes. `make_recipe` runs the first stage for all sections first, so that a typo fails before the slow
+import of torch. For the same reason, the modules of this package import torch inside functions.
+
 [method] is in `method_section.py`, [training] in `training_section.py`, [schedule] in `schedule.py`.
 """
 
 import importlib
 import inspect
+import json
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Annotated, Any, Self
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-import torch
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic.fields import FieldInfo
 
-from saligraft import data as datasets
-from saligraft.checks import did_you_mean, not_absurd, utf8
-from saligraft.import_path import check_arguments, import_object, is_given, is_import_path
-from saligraft.networks import build_network
+from saligraft.import_path import check_arguments, import_object, install_command, is_given, is_import_path
+from saligraft.names import did_you_mean, utf8
+
+if TYPE_CHECKING:
+    import torch
 
 # Upper bounds are far above any use, and below values that overflow, run forever or exhaust the memory.
 Count = Annotated[int, Field(ge=1, le=10**6)]
@@ -25,6 +32,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 MOST_PARAMETERS = 10**10
+NAMES_ONLY = "names only"  # validation context of the first stage
 CLASSIC = ("sgd", "adam", "adamw")  # optimisers with settings of their own: momentum, nesterov, betas
 
 
@@ -47,12 +55,21 @@ class RecipeSection(BaseModel):
                 utf8(name, table[name])
         return {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
 
+    @model_validator(mode="after")
+    def _checked(self, info: ValidationInfo) -> Self:
+        return self if info.context == NAMES_ONLY else self.check()
+
+    def check(self) -> Self:
+        """Check what keys and types cannot express, and fill in options; return the section."""
+        return self
+
     @classmethod
     def _hint(cls, name: str) -> str:
         """Point to a similar key, or to where sections have this one."""
         paths = defaultdict(list)
         for section, field in cls.model_fields.items():
-            for key in type(field.default).model_fields if isinstance(field.default, RecipeSection) else ():
+            kind = section_class(field)
+            for key in () if kind is None else kind.model_fields:
                 paths[key].append(f"{section}.{key}")
         return f"; did you mean {' or '.join(paths[name])}?" if name in paths else did_you_mean(name, cls.model_fields)
 
@@ -60,10 +77,20 @@ class RecipeSection(BaseModel):
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         """Append the fields' descriptions to the docstring, so that help() shows them."""
         fields = {
-            name: field.description or inspect.getdoc(type(field.default)) for name, field in cls.model_fields.items()
+            name: field.description or inspect.getdoc(section_class(field)) for name, field in cls.model_fields.items()
         }
         lines = (f"    {name}: {(description or '').splitlines()[0]}" for name, description in fields.items())
         cls.__doc__ = "\n".join([inspect.getdoc(cls) or "", "", "Args:", *lines])
+
+
+def section_class(field: FieldInfo) -> type[RecipeSection] | None:
+    """Return the class of a field that is a section, for a choice of classes that of the default; else None.
+
+    Args:
+        field: Field of a section.
+    """
+    kind = type(field.default) if isinstance(field.default, RecipeSection) else field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, RecipeSection) else None
 
 
 class DataSection(RecipeSection):
@@ -94,8 +121,9 @@ class DataSection(RecipeSection):
     subset_seed: Seed = 0
     """Seed of the subsets, independent of the run's seed."""
 
-    @model_validator(mode="after")
-    def _complete_options(self) -> Self:
+    def check(self) -> Self:
+        from saligraft import data as datasets
+
         if self.held_out and self.per_class_subset is None:
             raise ValueError("held_out needs per_class_subset: without it, all training images are trained on")
         if is_given(self.name):
@@ -111,6 +139,20 @@ class DataSection(RecipeSection):
         return self
 
 
+@cache  # the hundreds of recipes of all experiments have a dozen networks
+def _count_parameters(network: str, options: str) -> int:
+    """Build a network without memory, so that errors appear before any data is loaded."""
+    import torch
+
+    from saligraft.networks import build_network
+
+    arguments = json.loads(options)
+    untrained = {"pretrained": False} if arguments.get("pretrained") else {}  # validation must not download
+    with torch.device("meta"):
+        built = build_network(network, num_classes=2, **arguments | untrained)
+    return sum(parameter.numel() for parameter in built.parameters())
+
+
 class NetworkSection(RecipeSection):
     """[network]: what to train."""
 
@@ -121,32 +163,29 @@ class NetworkSection(RecipeSection):
     weights: str | None = None
     """File of initial weights, safetensors or a state dict of torch; a head for other classes is re-initialised."""
 
-    @model_validator(mode="after")
-    def _can_be_built(self) -> Self:
+    def check(self) -> Self:
+        from saligraft.checks import not_absurd
+
+        for name, value in self.options.items():
+            for number in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(number, int | float):
+                    not_absurd(name, number, most=10_000)
         if is_given(self.name):
             return self
         if is_import_path(self.name):  # your own code need not run without memory
             check_arguments(self.name, "network", {"num_classes": 2, **self.options})
             return self
-        untrained = {"pretrained": False} if self.options.get("pretrained") else {}  # validation must not download
         try:
-            with torch.device("meta"):  # takes no memory, so errors appear before any data is loaded
-                network = build_network(self.name, num_classes=2, **self.options | untrained)
+            options = json.dumps(self.options)
+        except TypeError as error:
+            raise ValueError(f"options must be values of a TOML file, got {self.options}") from error
+        try:
+            parameters = _count_parameters(self.name, options)
         except (TypeError, RuntimeError, ArithmeticError) as error:  # for numbers that are too large
             raise ValueError(str(error)) from error
-        parameters = sum(parameter.numel() for parameter in network.parameters())
         if parameters > MOST_PARAMETERS:
             raise ValueError(f"{self.name} must have at most {MOST_PARAMETERS:,} parameters, got {parameters:,}")
         return self
-
-    @field_validator("options")
-    @classmethod
-    def _sizes(cls, options: dict[str, Any]) -> dict[str, Any]:
-        for name, value in options.items():
-            for number in value if isinstance(value, list | tuple) else [value]:
-                if isinstance(number, int | float):
-                    not_absurd(name, number, most=10_000)
-        return options
 
 
 class OptimizerSection(RecipeSection):
@@ -171,8 +210,7 @@ class OptimizerSection(RecipeSection):
     decay_norm_and_bias: bool = True
     """Also decay the parameters of normalisation layers and all biases."""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def check(self) -> Self:
         if self.name not in CLASSIC:
             for setting in ("momentum", "nesterov", "betas"):
                 if getattr(self, setting) != type(self).model_fields[setting].default:
@@ -181,23 +219,28 @@ class OptimizerSection(RecipeSection):
             raise ValueError("nesterov needs name 'sgd' and momentum > 0")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must lie in [0, 1), got {list(self.betas)}")
-        self.build([{"params": [torch.zeros(2, 2, requires_grad=True)]}])  # errors appear before any data is loaded
+        if self.name not in CLASSIC or self.options:  # the others cannot fail, and building one imports torch._dynamo
+            import torch
+
+            self.build([{"params": [torch.zeros(2, 2, requires_grad=True)]}])  # errors appear before any data is loaded
         return self
 
-    def build(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    def build(self, groups: list[dict[str, Any]]) -> "torch.optim.Optimizer":
         """Build the optimiser.
 
         Args:
             groups: Parameter groups, with their own learning rate and weight decay.
         """
+        import torch
+
         owner, options = f"optimizer {self.name}", {name: _as_tuple(value) for name, value in self.options.items()}
-        make, given = _optimizer(self.name)
+        make, arguments = _optimizer(self.name)
         if self.name == "sgd":
-            given |= {"momentum": self.momentum, "nesterov": self.nesterov}
+            arguments |= {"momentum": self.momentum, "nesterov": self.nesterov}
         elif self.name in CLASSIC:
-            given |= {"betas": self.betas}
+            arguments |= {"betas": self.betas}
         try:
-            optimizer: torch.optim.Optimizer = make(groups, lr=self.lr, **given, **options)
+            optimizer: torch.optim.Optimizer = make(groups, lr=self.lr, **arguments, **options)
         except Exception as error:  # torch and others raise many types where an option does not suit
             reason = " ".join(str(error).split()) or type(error).__name__
             raise ValueError(f"{owner} cannot be built: {reason}") from error
@@ -213,6 +256,8 @@ class OptimizerSection(RecipeSection):
 
 def _optimizer(name: str) -> tuple[Callable[..., Any], dict[str, Any]]:
     """The class or function that builds an optimiser, and arguments that its source asks for."""
+    import torch
+
     classes = {
         kind.__name__: kind
         for kind in vars(torch.optim).values()
@@ -225,7 +270,7 @@ def _optimizer(name: str) -> tuple[Callable[..., Any], dict[str, Any]]:
         try:
             optim = importlib.import_module("timm.optim")
         except ModuleNotFoundError as error:
-            raise ValueError(f"optimizer {name} needs timm: pip install 'saligraft[timm]'") from error
+            raise ValueError(f"optimizer {name} needs timm: {install_command('timm')}") from error
         return optim.create_optimizer_v2, {"opt": name.removeprefix("timm:")}
     if is_import_path(name):
         return import_object(name, "optimizer"), {}

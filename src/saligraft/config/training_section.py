@@ -3,21 +3,18 @@
 import functools
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
-from pydantic import Field, model_validator
-from torch import Tensor
+from pydantic import Field
 
 from saligraft.config.sections import Count, CountOrZero, NotNegative, RecipeSection
-from saligraft.data.image_files import LARGEST_VIEW
 from saligraft.import_path import call, check_arguments, import_object, is_import_path
-from saligraft.losses import mixed_cross_entropy, mixed_softmax_binary_cross_entropy
-from saligraft.step import PassPlan
+from saligraft.names import LARGEST_VIEW, PassPlan
 
-LOSSES: dict[str, Callable[..., Tensor]] = {
-    "cross-entropy": mixed_cross_entropy,
-    "softmax-bce": mixed_softmax_binary_cross_entropy,
-}
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LOSSES = {"cross-entropy": "mixed_cross_entropy", "softmax-bce": "mixed_softmax_binary_cross_entropy"}
 
 
 class Phase(RecipeSection):
@@ -79,10 +76,9 @@ class TrainingSection(RecipeSection):
     keep_checkpoints: Count = 2
     """How many of the newest checkpoints are kept."""
     trackers: tuple[str, ...] = ()
-    """Experiment trackers of Accelerate that also get the metrics, such as "tensorboard"."""
+    """Experiment trackers of Accelerate that also receive the metrics, such as "tensorboard"."""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def check(self) -> Self:
         starts = [phase.from_epoch for phase in self.phases]
         if starts and (starts[0] != 0 or any(a >= b for a, b in pairwise(starts))):
             raise ValueError(f"phases must have from_epoch 0 first and then ascending, got {starts}")
@@ -101,7 +97,7 @@ class TrainingSection(RecipeSection):
                 raise ValueError(f"batch_size must be a multiple of accumulate ({self.accumulate}), got {batch_size}")
         return self
 
-    def criterion(self) -> Callable[..., Tensor]:
+    def criterion(self) -> "Callable[..., Tensor]":
         """Build the loss, for a training step.
 
         Your own may be a class, which is built with the options, or a function, which is called with them. It gets
@@ -109,10 +105,12 @@ class TrainingSection(RecipeSection):
         """
         if not is_import_path(self.loss):
             options = {"label_smoothing": self.label_smoothing} if self.loss == "cross-entropy" else {}
-            return functools.partial(LOSSES[self.loss], **options)
+            from saligraft import losses
+
+            return functools.partial(getattr(losses, LOSSES[self.loss]), **options)
         loss = import_object(self.loss, "loss")
         if isinstance(loss, type):
-            return cast(Callable[..., Tensor], call(self.loss, "loss", self.loss_options))
+            return cast("Callable[..., Tensor]", call(self.loss, "loss", self.loss_options))
         check_arguments(self.loss, "loss", self.loss_options)
         return functools.partial(loss, **self.loss_options)
 

@@ -216,7 +216,7 @@ def _find(source: CifarFiles, split: str, root: Path) -> tuple[Form, Path]:
             return form, root / form.archive
     raise FileNotFoundError(
         f"no files of {source.name} ({split}) in {root}: put {source.pickles.archive} from {PAGE} there, unpacked or "
-        "not, or use --download"
+        "not, or download it with the command that `saligraft doctor` shows"
     )
 
 

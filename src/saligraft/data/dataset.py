@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -54,6 +54,9 @@ class Split(Dataset[tuple[Tensor, int]], ABC):
         std: Standard deviation per channel, likewise.
         boxes: The object in each stored image, (N,4) int64: x0 y0 x1 y1, ends exclusive, as torchvision's XYXY.
     """
+
+    geometry_known: ClassVar[bool] = True
+    """Whether a training view differs in place from the stored sample only as its geometry says, see `Batch`."""
 
     name: str
     labels: Tensor

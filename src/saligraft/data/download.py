@@ -38,7 +38,6 @@ class Archive:
 
     Args:
         url: Its official address.
-        archive: Its file name.
         digest: "md5:..." or "sha256:...".
         folder: Its folder under the root.
         inside: The folder within the archive; None if its files are at the top level.
@@ -46,11 +45,15 @@ class Archive:
     """
 
     url: str
-    archive: str
     digest: str
     folder: str
     inside: str | None
     signs: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Its file name."""
+        return self.url.rpartition("/")[2].partition("?")[0]
 
 
 _TORONTO = "https://www.cs.toronto.edu/~kriz/"
@@ -61,7 +64,6 @@ _SPEECH = "https://storage.googleapis.com/download.tensorflow.org/data/"
 SOURCES = {
     "cifar100": Archive(
         url=_TORONTO + "cifar-100-python.tar.gz",
-        archive="cifar-100-python.tar.gz",
         digest=CIFAR100.pickles.digest,
         folder="cifar-100-python",
         inside="cifar-100-python",
@@ -69,7 +71,6 @@ SOURCES = {
     ),
     "cifar10": Archive(
         url=_TORONTO + "cifar-10-python.tar.gz",
-        archive="cifar-10-python.tar.gz",
         digest=CIFAR10.pickles.digest,
         folder="cifar-10-batches-py",
         inside="cifar-10-batches-py",
@@ -82,7 +83,6 @@ SOURCES = {
     ),
     "tiny-imagenet": Archive(
         url="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-        archive="tiny-imagenet-200.zip",
         digest="md5:90528d7ca1a48142e341f4ef8d21d0de",
         folder="tiny-imagenet-200",
         inside="tiny-imagenet-200",
@@ -90,7 +90,6 @@ SOURCES = {
     ),
     "speech-commands": Archive(
         url=_SPEECH + "speech_commands_v0.01.tar.gz",
-        archive="speech_commands_v0.01.tar.gz",
         digest="sha256:743935421bb51cccdb6bdd152e04c5c70274e935c82119ad7faeec31780d811d",
         folder="speech_commands_v0.01",
         inside=None,
@@ -102,7 +101,6 @@ SOURCES = {
     ),
     "speech-commands-v0.02": Archive(
         url=_SPEECH + "speech_commands_v0.02.tar.gz",
-        archive="speech_commands_v0.02.tar.gz",
         digest="sha256:af14739ee7dc311471de98f5f9d2c9191b18aedfe957f4a6ff791c709868ff58",
         folder="speech_commands_v0.02",
         inside=None,
@@ -110,7 +108,6 @@ SOURCES = {
     ),
     "cub": Archive(
         url="https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz?download=1",
-        archive="CUB_200_2011.tgz",
         digest="md5:97eceeb196236b17998738112f37df78",
         folder="CUB_200_2011",
         inside="CUB_200_2011",
@@ -144,7 +141,7 @@ def download(name: str, root: str | Path | None = None) -> Path:
     if _is_there(source, place):
         return place
     place.mkdir(parents=True, exist_ok=True)
-    with locked(place / f".{source.archive}.lock"):
+    with locked(place / f".{source.name}.lock"):
         if not _is_there(source, place):  # another process may have downloaded it meanwhile
             if (place / source.folder).exists():
                 raise ValueError(f"{place / source.folder} exists, but without its {source.signs[0]}: move it away")
@@ -160,7 +157,7 @@ def _is_there(source: Archive, root: Path) -> bool:
 
 def _archive(name: str, source: Archive, root: Path) -> Path:
     """The verified archive, downloaded unless it is in `root`."""
-    path = root / source.archive
+    path = root / source.name
     if path.is_file():
         check_file(path, source.digest)
         return path
@@ -169,7 +166,7 @@ def _archive(name: str, source: Archive, root: Path) -> Path:
             fetch(source.url, path, source.digest, report)
     except ConnectionError as error:
         raise ConnectionError(
-            f"{error}. Without network access, put {source.archive} from {source.url} into {root}, then run the "
+            f"{error}. Without network access, put {source.name} from {source.url} into {root}, then run the "
             "same command again"
         ) from error
     return path

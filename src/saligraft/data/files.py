@@ -141,6 +141,23 @@ def labelled_files(folder: Path, classes: tuple[str, ...]) -> tuple[FileNames, T
     return FileNames(files), torch.tensor(labels, dtype=torch.int64)
 
 
+def image_files(path: Path) -> list[Path]:
+    """Return the file itself, or all images below a folder in order of their names; hidden ones are ignored.
+
+    Args:
+        path: An image file or a folder.
+    """
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise ValueError(f"image file not found: {path}")
+    files = (file for file in path.rglob("*") if _is_image(file.name) and file.is_file())
+    shown = sorted(file for file in files if not any(map(is_hidden, file.relative_to(path).parts)))
+    if not shown:
+        raise ValueError(f"folder {path} must hold images ({', '.join(sorted(SUFFIXES))}), got none")
+    return shown
+
+
 def is_hidden(name: str) -> bool:
     """Return whether a file is hidden, such as those that operating systems create.
 

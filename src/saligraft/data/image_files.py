@@ -18,6 +18,7 @@ from torch import Tensor
 
 from saligraft.checks import numbers, shape_of
 from saligraft.data.dataset import Inputs, StreamedData, view_size
+from saligraft.names import LARGEST_VIEW as LARGEST_VIEW
 
 # Of ImageNet's training images: the values that torchvision and others use.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -28,7 +29,6 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 # A test view is the middle of a resized image. Images more than this many times as long as the view's aspect ratio are
 # cropped before resizing: 60000 x 1 pixels at 256 rows would take 12 GB.
 LONGEST = 16
-LARGEST_VIEW = 4096  # pixels per side
 
 Box = tuple[int, int, int, int]
 Geometry = tuple[int, int, int, int, int, int]

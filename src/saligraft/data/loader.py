@@ -7,7 +7,6 @@ Shapes: N samples of the data set, B batch, C channels, H W pixels.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -42,9 +41,8 @@ class Batch(NamedTuple):
     geometry: Tensor
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """The samples that a rank sees in an epoch, and their order.
+class Loader(ABC):
+    """Batches of one rank, the same for the same (seed, epoch), wherever iteration starts.
 
     Training: shuffled each epoch; a last partial batch is dropped unless it is the only one or `keep_last` is set.
     Ranks share one order, and together see in each step the batch that a single rank of batch_size * world_size would
@@ -52,70 +50,9 @@ class Order:
     Testing: in order, every sample once over all ranks.
 
     Args:
-        count: Number of samples of the data set.
-        batch_size: Samples per batch and rank.
-        train: Whether to shuffle, with equally many batches per rank.
-        seed: Decides the order, with the epoch.
-        rank: Rank of this process.
-        world_size: Number of processes.
-        keep_last: Whether training keeps the last partial batch.
-    """
-
-    count: int
-    batch_size: int
-    train: bool
-    seed: int = 0
-    rank: int = 0
-    world_size: int = 1
-    keep_last: bool = False
-
-    def __post_init__(self) -> None:
-        whole_number("batch_size", self.batch_size, least=1)
-        whole_number("world_size", self.world_size, least=1)
-        if not 0 <= self.rank < self.world_size:
-            raise ValueError(f"rank must lie in [0, {self.world_size}), got {self.rank}")
-        if self.train and self.count < self.world_size:
-            raise ValueError(f"data must contain an image for each of {self.world_size} ranks, got {self.count} images")
-
-    @property
-    def batches(self) -> int:
-        """The number of batches of this rank."""
-        return -(-self._share() // self.batch_size)
-
-    def epoch(self, epoch: int) -> Tensor:
-        """Return this rank's sample indices in the order of this epoch; rank r gets every world_size-th from r on.
-
-        Args:
-            epoch: Number of the epoch.
-        """
-        if not self.train:
-            return torch.arange(self.count)[self.rank :: self.world_size]
-        generator = torch.Generator().manual_seed(key(self.seed, epoch, ORDER))
-        return torch.randperm(self.count, generator=generator)[self.rank :: self.world_size][: self._share()]
-
-    def augmentation(self, epoch: int) -> int:
-        """Return the key of this epoch's augmentation, to be combined with a sample's index.
-
-        Args:
-            epoch: Number of the epoch.
-        """
-        return key(self.seed, epoch, AUGMENTATION)
-
-    def _share(self) -> int:
-        """The number of samples that this rank sees in an epoch."""
-        if not self.train:
-            return len(range(self.rank, self.count, self.world_size))
-        full = self.count // (self.batch_size * self.world_size)
-        return full * self.batch_size if full and not self.keep_last else self.count // self.world_size
-
-
-class Loader(ABC):
-    """Batches of one rank in the order of `Order`, the same for the same (seed, epoch), wherever iteration starts.
-
-    Args:
         data: The split.
         batch_size: Samples per batch and rank.
-        train: Whether to shuffle and augment.
+        train: Whether to shuffle and augment, with equally many batches per rank.
         seed: Decides order and augmentation, with the epoch.
         device: Device of the batches.
         rank: Rank of this process.
@@ -135,16 +72,20 @@ class Loader(ABC):
         world_size: int = 1,
         keep_last: bool = False,
     ) -> None:
-        self.order = Order(
-            count=len(data),
-            batch_size=batch_size,
-            train=train,
-            seed=seed,
-            rank=rank,
-            world_size=world_size,
-            keep_last=keep_last,
-        )
-        self.batch_size, self.device, self.epoch = batch_size, torch.device(device), 0
+        whole_number("batch_size", batch_size, least=1)
+        whole_number("world_size", world_size, least=1)
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank must lie in [0, {world_size}), got {rank}")
+        if train and len(data) < world_size:
+            raise ValueError(f"data must contain an image for each of {world_size} ranks, got {len(data)} images")
+        self.batch_size, self.train, self.seed = batch_size, train, seed
+        self.device, self.epoch = torch.device(device), 0
+        self._count, self._own = len(data), slice(rank, None, world_size)
+        share = len(range(len(data))[self._own])  # samples that this rank sees in an epoch
+        if train:
+            full = len(data) // (batch_size * world_size)
+            share = full * batch_size if full and not keep_last else len(data) // world_size
+        self._share = share
         self._scale, self._shift = normalisation(data.mean, data.std, self.device)
 
     def set_epoch(self, epoch: int) -> None:
@@ -156,6 +97,19 @@ class Loader(ABC):
         whole_number("epoch", epoch, least=0)
         self.epoch = epoch
 
+    @property
+    def order(self) -> Tensor:
+        """Indices of this rank's samples in the order of the epoch; rank r gets every world_size-th from r on."""
+        if not self.train:
+            return torch.arange(self._count)[self._own]
+        generator = torch.Generator().manual_seed(key(self.seed, self.epoch, ORDER))
+        return torch.randperm(self._count, generator=generator)[self._own][: self._share]
+
+    @property
+    def augmentation(self) -> int:
+        """The key of the epoch's augmentation, to be combined with a sample's index."""
+        return key(self.seed, self.epoch, AUGMENTATION)
+
     @abstractmethod
     def batches(self, start: int = 0) -> Iterator[Batch]:
         """Iterate over the epoch's batches.
@@ -166,7 +120,7 @@ class Loader(ABC):
 
     def __len__(self) -> int:
         """The number of batches of an epoch."""
-        return self.order.batches
+        return -(-self._share // self.batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
         return self.batches()
@@ -204,20 +158,20 @@ class InMemoryLoader(Loader):
         self._images, self._labels = data.images.to(self.device), data.labels.to(self.device)
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
-        order = self.order.epoch(self.epoch).to(self.device, non_blocking=True)
+        order = self.order.to(self.device, non_blocking=True)
         for first in range(start * self.batch_size, len(order), self.batch_size):
             index = order[first : first + self.batch_size]
             geometry = self._geometry(index)
             images = self._images[index].float() * self._scale + self._shift
-            if self.order.train:
+            if self.train:
                 images = crop_and_flip(images, geometry)
             yield Batch(images, self._labels[index], index, geometry)
 
     def _geometry(self, index: Tensor) -> Tensor:
         """Top, left, flipped (B,3) of these samples in this epoch."""
-        if not self.order.train:
+        if not self.train:
             return index.new_zeros(len(index), 3)
-        draws = keyed_uniforms(self.order.augmentation(self.epoch), index, 3)
+        draws = keyed_uniforms(self.augmentation, index, 3)
         corner = (draws[:, :2] * (2 * self.pad + 1)).long() - self.pad
         flipped = (draws[:, 2:] < 0.5).long() if self.flip else index.new_zeros(len(index), 1)
         return torch.cat([corner, flipped], dim=1)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from torch.utils.data import Dataset, Subset
 from saligraft.data.dataset import Split, StreamedData
 from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, to_tensor
 from saligraft.import_path import call, import_object
+from saligraft.pixels import denormalized
 
 LABELS = ("targets", "labels", "_labels")  # as torchvision's data sets name them
 
@@ -39,6 +40,8 @@ class OwnData(StreamedData):
         shape: Channels, height, width of every image.
         name, labels, classes, mean, std, boxes, folder, files: See `StreamedData`.
     """
+
+    geometry_known: ClassVar[bool] = False  # the data set may crop and flip
 
     dataset: Any
     places: Tensor
@@ -67,8 +70,7 @@ class OwnData(StreamedData):
             shapes = f"{self.shape}, got {tuple(pixels.shape)} for sample {place}"
             raise ValueError(f"images of {self.name} must all have the shape {shapes}: resize them in its transform")
         if pixels.is_floating_point():
-            mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
-            pixels = (pixels.float() * std + mean) * 255  # what the loader undoes
+            pixels = 255 * denormalized(pixels.float(), self.mean, self.std)  # what the loader undoes
         return pixels, (0, 0)
 
     def digest(self) -> str:
@@ -89,12 +91,8 @@ def as_split(dataset: Any, name: str, classes: tuple[str, ...] | None = None) ->
     """
     if isinstance(dataset, Split):
         return dataset
-    if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
-        raise TypeError(f"{name} must be a map-style torch Dataset with __getitem__ and __len__, got {type(dataset)}")
-    if not len(dataset):
-        raise ValueError(f"{name} must hold images, got none")
     labels = labels_of(dataset, name)
-    names = classes or class_names(dataset) or numbered([labels])
+    names = classes or class_names(dataset) or _numbered(labels)
     with _seeded(0):
         image = _pixels(_read(dataset, 0, name)[0], 0, name)
     channels, height, width = image.shape
@@ -123,9 +121,7 @@ def as_splits(train: Any, test: Any, name: str) -> tuple[Split, Split]:
         test: Data set to test on.
         name: Name of both.
     """
-    classes = class_names(train) or class_names(test)
-    if classes is None:
-        classes = numbered([labels_of(train, name), labels_of(test, name)])
+    classes = class_names(train) or class_names(test) or _numbered(labels_of(train, name), labels_of(test, name))
     splits = as_split(train, name, classes), as_split(test, name, classes)
     if splits[0].classes != splits[1].classes:
         counts = " and ".join(str(len(split.classes)) for split in splits)
@@ -153,13 +149,10 @@ def load_own(path: str, split: str, root: str | Path | None, options: dict[str, 
         return call(path, "data set", {**options, **which, **place})
 
     dataset = build(split)
-    classes = None
-    if not isinstance(dataset, Split):
-        classes = class_names(dataset)
-        if classes is None:
-            other = build("test" if split == "train" else "train")
-            classes = numbered([labels_of(part, path) for part in (dataset, other)])
-    return as_split(dataset, path, classes)
+    if isinstance(dataset, Split) or class_names(dataset):
+        return as_split(dataset, path)
+    other = build("test" if split == "train" else "train")
+    return as_split(dataset, path, _numbered(labels_of(dataset, path), labels_of(other, path)))
 
 
 def class_names(dataset: Any) -> tuple[str, ...] | None:
@@ -172,12 +165,8 @@ def class_names(dataset: Any) -> tuple[str, ...] | None:
     return tuple(map(str, names)) if isinstance(names, Sequence) and names else None
 
 
-def numbered(labels: Sequence[Tensor]) -> tuple[str, ...]:
-    """Return numbers as names of all classes up to the largest label.
-
-    Args:
-        labels: Labels of each split.
-    """
+def _numbered(*labels: Tensor) -> tuple[str, ...]:
+    """Numbers as names of all classes, up to the largest label of the splits."""
     return tuple(map(str, range(max(int(part.max()) for part in labels) + 1)))
 
 
@@ -190,6 +179,10 @@ def labels_of(dataset: Any, name: str) -> Tensor:
     """
     if isinstance(dataset, Split):
         return dataset.labels
+    if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        raise TypeError(f"{name} must be a map-style torch Dataset with __getitem__ and __len__, got {type(dataset)}")
+    if not len(dataset):
+        raise ValueError(f"{name} must hold images, got none")
     if isinstance(dataset, Subset):
         return labels_of(dataset.dataset, name)[torch.as_tensor(dataset.indices)]
     if getattr(dataset, "target_transform", None) is None:
@@ -216,12 +209,15 @@ def _read(dataset: Dataset[Any], place: int, name: str) -> tuple[Any, int]:
         raise TypeError(f"sample {place} of {name} must be (image, label), got {type(pair).__name__}")
     image, label = pair
     try:
-        return image, int(label)
+        number = int(label)
     except (TypeError, ValueError, RuntimeError):
         shape = f" of shape {tuple(label.shape)}" if isinstance(label, Tensor) else ""
         raise TypeError(
             f"the label of sample {place} of {name} must be the number of a class, got {type(label).__name__}{shape}"
         ) from None
+    if number != label:
+        raise ValueError(f"the label of sample {place} of {name} must be the number of a class, got {label!r}")
+    return image, number
 
 
 def _pixels(image: Any, place: int, name: str) -> Tensor:

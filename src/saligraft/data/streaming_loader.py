@@ -20,6 +20,7 @@ from saligraft.checks import whole_number
 from saligraft.data.dataset import StreamedData
 from saligraft.data.keyed_draws import key
 from saligraft.data.loader import Batch, Loader
+from saligraft.draws import to_device
 
 
 class Request(NamedTuple):
@@ -115,14 +116,14 @@ class StreamingLoader(Loader):
             ValueError: A file, which the message names, is damaged.
             OSError: A worker died.
         """
-        augmentation = self.order.augmentation(self.epoch) if self.order.train else None
-        order = self.order.epoch(self.epoch)[start * self.batch_size :]
+        augmentation = self.augmentation if self.train else None
+        order = self.order[start * self.batch_size :]
         requests = [Request(samples, augmentation) for samples in torch.split(order, self.batch_size) if len(samples)]
         for request, answer in zip(requests, self._answers(requests), strict=True):
             if isinstance(answer, Exception):
                 raise answer
-            images, geometry = (part.to(self.device, non_blocking=True) for part in answer)
-            labels, index = (part.to(self.device) for part in (self._labels[request.samples], request.samples))
+            parts = (*answer, self._labels[request.samples], request.samples)
+            images, geometry, labels, index = (to_device(part, self.device) for part in parts)
             yield Batch(images.float() * self._scale + self._shift, labels, index, geometry)
 
     def close(self) -> None:

@@ -41,7 +41,8 @@ def tiny_imagenet(*, split: str = "train", root: str | Path | None = None) -> Im
     folder = root if (root / "wnids.txt").is_file() else root / FOLDER
     if not (folder / "wnids.txt").is_file():
         raise FileNotFoundError(
-            f"no wnids.txt of tiny-imagenet in {root}: put {FOLDER}, unpacked from {ARCHIVE}, there, or use --download"
+            f"no wnids.txt of tiny-imagenet in {root}: put {FOLDER}, unpacked from {ARCHIVE}, there, or download it "
+            "with the command that `saligraft doctor` shows"
         )
     wnids = [wnid for wnid in read_lines(folder / "wnids.txt") if wnid]
     for wnid in wnids:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 import saligraft as sg
 from saligraft.data import ImageData, load, make_data_loader
 from saligraft.data.per_class_subset import per_class_subset
+from saligraft.experiments.bench_peers import dense_transport, per_image_loader, swap_levels
 from saligraft.experiments.measuring import (
     FEWEST_ROUNDS,
     MOST_OPERATIONS,
@@ -30,8 +31,6 @@ from saligraft.experiments.measuring import (
     peak_bytes,
     time_in_turn,
 )
-from saligraft.experiments.per_image import per_image_loader
-from saligraft.experiments.puzzlemix_authors import dense_transport, swap_levels
 from saligraft.methods import REGISTRY, BatchMixer
 from saligraft.methods.puzzlemix import (
     EnergyTerms,
@@ -274,7 +273,7 @@ def _compiled_steps(
 
 
 def _floor(images: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-    """What nothing can do without: write a batch of images, read the features."""
+    """The minimum any method must do: write one batch of images, read the features once."""
     return images.clone(), features.sum()
 
 
@@ -555,7 +554,7 @@ def trainer(setting: Setting) -> Iterator[Row]:
         for index in torch.split(torch.randperm(len(split)), batch)[: len(loader)]:
             yield normalised[index], split.labels[index]
 
-    theirs = f"per-image transforms, {setting.workers} workers"
+    theirs = f"per-image transforms, {setting.workers} worker{'s' * (setting.workers > 1)}"
     own: dict[str, Any] = {"name": setting.trained_network}
     tiny: dict[str, Any] = {"name": "resnet-10-small", "options": {"width": 1, "stem_stride": 2}}
     for network, at_least in ((own, 0.97), (tiny, None)):

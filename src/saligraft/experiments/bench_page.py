@@ -48,7 +48,7 @@ def run_bench(
     Args:
         out: Folder to write.
         sections: Keys of `SECTIONS`; all if empty.
-        quick: Tiny sizes and few rounds: shows that everything runs, its numbers mean nothing.
+        quick: Tiny sizes and few rounds: a smoke test; its numbers are meaningless.
         thread_count: Of torch and OpenCV.
         data_root: Folder of CIFAR-100's files for the trainer; None for rendered shapes of its size.
         command: As typed.
@@ -83,26 +83,17 @@ def run_bench(
         }
     out.mkdir(parents=True, exist_ok=True)
     write_atomic(out / RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    tables = {TITLES[name]: section_table(_of(rows, name)) for name in SECTIONS if _of(rows, name)}
+    tables = {}
+    for name in SECTIONS:
+        if own := _of(rows, name):
+            met = frozenset((place, 5) for place, row in enumerate(own) if row.verdict == "met")
+            tables[TITLES[name]] = ResultTable(columns=COLUMNS, rows=tuple(map(_cells, own)), best=met)
     write_page(out / REPORT, "bench.html", title="What it costs", tables=tables, facts=_facts(results), quick=quick)
     return results
 
 
 def _of(rows: Iterable[Row], section: str) -> list[Row]:
     return [row for row in rows if row.section == section]
-
-
-def section_table(rows: Sequence[Row]) -> ResultTable:
-    """Tabulate the rows of one section.
-
-    Args:
-        rows: Of one section.
-
-    Returns:
-        The table; targets that are met are marked.
-    """
-    met = frozenset((place, 5) for place, row in enumerate(rows) if row.verdict == "met")
-    return ResultTable(columns=COLUMNS, rows=tuple(_cells(row) for row in rows), best=met)
 
 
 def _cells(row: Row) -> tuple[str, ...]:

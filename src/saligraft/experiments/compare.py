@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from saligraft.experiments.experiment import BEST, BEST_TOP5, LAST, Metric, passes_of, read_json, training_seconds
-from saligraft.reports.figures import Curve
+from saligraft.experiments.experiment import BEST, BEST_TOP5, LAST, Metric, passes_of, read_result, training_seconds
+from saligraft.experiments.results import SeedRuns
+from saligraft.experiments.show import view_of_run
 from saligraft.reports.page import versions, write_page
 from saligraft.reports.run_report import method_title
-from saligraft.reports.statistics import Difference, Estimate, estimate, paired_difference
-from saligraft.reports.tables import ResultTable, lowest
+from saligraft.reports.statistics import Difference, Estimate, estimate
+from saligraft.reports.tables import ResultTable
 from saligraft.training import Recipe, load_recipe
 from saligraft.training.results import LAST_EPOCHS
 from saligraft.training.run_folder import METRICS, RECIPE, RESULT, TIMING
@@ -21,43 +22,25 @@ NOT_SETTINGS = ("seed", "title", "paper", "data.root")  # of which runs of one g
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
-    """Runs of one recipe, which differ in nothing but the seed.
+class Group(SeedRuns):
+    """Runs of one recipe.
 
     Args:
         name: Name on the page.
         recipe: The recipe of its first run.
-        folders: Run folders by seed.
     """
 
     name: str
     recipe: Recipe
-    folders: Mapping[int, Path]
-
-    def values(self, metric: Metric) -> dict[int, float]:
-        """A metric of each run, by seed."""
-        section, _, key = metric.key.partition("/")
-        return {seed: float(read_json(folder / RESULT)[section][key]) for seed, folder in self.folders.items()}
 
     def estimate(self, metric: Metric) -> Estimate:
-        """Its mean over seeds."""
+        """The metric's mean over seeds."""
         return estimate(list(self.values(metric).values()))
 
-    def difference(self, baseline: "Group", metric: Metric) -> Difference | None:
-        """The paired difference to another group over the seeds that both have; None without any, or on other data."""
-        if self.recipe.data.name != baseline.recipe.data.name:
-            return None
-        own, other = self.values(metric), baseline.values(metric)
-        seeds = sorted(own.keys() & other.keys())
-        return paired_difference([own[seed] for seed in seeds], [other[seed] for seed in seeds]) if seeds else None
-
-    def curve(self) -> Curve:
-        """The test error after every epoch."""
-        texts = [(folder / METRICS).read_text(encoding="utf-8") for folder in self.folders.values()]
-        return Curve(
-            name=self.name,
-            runs=tuple(tuple(json.loads(line)["top1_error"] for line in text.splitlines()) for text in texts),
-        )
+    def difference(self, baseline: SeedRuns, metric: Metric) -> Difference | None:
+        """The paired difference to another group; also None on other data."""
+        same_data = isinstance(baseline, Group) and self.recipe.data.name == baseline.recipe.data.name
+        return super().difference(baseline, metric) if same_data else None
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
@@ -76,6 +59,8 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
         if not runs:
             raise ValueError(f"run must be the folder of a finished run, or hold some, got {path}")
         for folder in runs:
+            if not read_result(folder):
+                raise ValueError(f"{folder / RESULT} is damaged: saligraft train {folder} --resume writes it again")
             found.setdefault(folder.resolve(), folder)
     if len(found) < 2:
         raise ValueError(f"runs must be at least two, got {next(iter(found.values()))} alone")
@@ -103,7 +88,12 @@ def group_runs(folders: Sequence[Path]) -> list[Group]:
         raise ValueError(f"runs must differ in recipe or seed, got the same in {' and '.join(map(str, folders))}")
     first = [recipes[next(iter(runs.values()))] for runs in groups.values()]
     return [
-        Group(name=name, recipe=recipe, folders=dict(sorted(runs.items())))
+        Group(
+            name=name,
+            recipe=recipe,
+            folders=dict(sorted(runs.items())),
+            records={seed: read_result(folder) for seed, folder in sorted(runs.items())},
+        )
         for name, recipe, runs in zip(_names(first), first, groups.values(), strict=True)
     ]
 
@@ -130,18 +120,19 @@ def differing(recipes: Sequence[Recipe]) -> dict[str, list[str]]:
     Returns:
         The value of each recipe, by setting, as a recipe spells it; a dash where a recipe has none.
     """
-
-    def spelled(value: Any) -> str:
-        if isinstance(value, list):
-            return ", ".join(map(spelled, value)) or "–"
-        if isinstance(value, bool):
-            return str(value).lower()
-        return "–" if value is None or value == {} else str(value)
-
     tables = [_settings(recipe) for recipe in recipes]
     keys = dict.fromkeys(key for table in tables for key in table)
-    rows = {key: [spelled(table.get(key)) for table in tables] for key in keys}
+    rows = {key: [_spelled(table.get(key)) for table in tables] for key in keys}
     return {key: values for key, values in rows.items() if len(set(values)) > 1}
+
+
+def _spelled(value: Any) -> str:
+    """A setting's value as a recipe spells it; a dash for none."""
+    if isinstance(value, list):
+        return ", ".join(map(_spelled, value)) or "–"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "–" if value is None or value == {} else str(value)
 
 
 def _names(recipes: Sequence[Recipe]) -> list[str]:
@@ -179,7 +170,10 @@ def comparison_tables(groups: Sequence[Group]) -> dict[str, ResultTable]:
         cost = f"{sum(timed) / len(timed):.0f}" if timed else "–"
         count = str(len(group.folders))
         rows.append((group.name, *map(str, values), count, f"{passes.forward} + {passes.backward}", cost))
-    best = {(row, at + 1) for at in range(3) for row in lowest([round(value[at].mean, 2) for value in estimates])}
+    best: set[tuple[int, int]] = set()
+    for column, of_groups in enumerate(zip(*estimates, strict=True), start=1):
+        means = [round(value.mean, 2) for value in of_groups]
+        best |= {(row, column) for row, mean in enumerate(means) if mean == min(means) and len(means) > 1}
     span = f"{last} epochs{' (all of a shorter run)' * (len(lengths) > 1)}" if last > 1 else "epoch"
     notes = [
         f"Test error in %, mean ± standard error over seeds: of the best epoch, over the last {span}, and top-5 at "
@@ -193,32 +187,63 @@ def comparison_tables(groups: Sequence[Group]) -> dict[str, ResultTable]:
     columns: tuple[str, ...] = ("Run", *titles, "Seeds", "Passes", "CPU s")
     tables = {"Result": ResultTable(columns=columns, rows=tuple(rows), notes=tuple(notes), best=frozenset(best))}
     differences = [
-        (group.name, title, f"{d.mean:+.2f}", f"{d.low:+.2f} to {d.high:+.2f}" if d.seeds > 1 else "–", d.verdict)
+        (group.name, title, f"{d.mean:+.2f}", d.interval, d.verdict)
         for group in groups[1:]
         for metric, title in zip(METRICS_SHOWN, titles, strict=True)
         if (d := group.difference(groups[0], metric))
     ]
     if differences:
-        note = f"Minus {groups[0].name} on the same seeds, with Student's t interval; resolved if it excludes zero."
+        note = (
+            f"Difference: this run minus {groups[0].name}, same seeds; resolved if Student's t interval excludes zero."
+        )
         columns = ("Run", "Error", "Difference", "95 % interval", "Verdict")
         tables["Differences, paired by seed"] = ResultTable(columns=columns, rows=tuple(differences), notes=(note,))
-    settings = differing([group.recipe for group in groups])
+    settings, folded = differing([group.recipe for group in groups]), own_options(groups)
     if settings:
         columns = ("Setting", *(group.name for group in groups))
-        lines = tuple((key, *values) for key, values in settings.items())
-        tables["Settings that differ"] = ResultTable(columns=columns, rows=lines)
+        hidden = {key for options in folded.values() for key in options}
+        lines = tuple((key, *values) for key, values in settings.items() if key not in hidden)
+        notes = ["Options that not every method has are listed below this table on the page."] * bool(hidden)
+        tables["Settings that differ"] = ResultTable(columns=columns, rows=lines, notes=tuple(notes))
     return tables
 
 
-def comparison_verdict(groups: Sequence[Group]) -> str:
-    """Say which group has the lowest error at its best epoch, and what of that is resolved.
+def own_options(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
+    """List the options of each method that another method does not have.
 
     Args:
         groups: At least one group.
 
     Returns:
-        One or two sentences; groups whose errors read the same are level.
+        Settings and values by name of the group. Options that two groups set differently are left out.
     """
+    tables = [_settings(group.recipe) for group in groups]
+    own: dict[str, dict[str, str]] = {}
+    for key, values in differing([group.recipe for group in groups]).items():
+        having = [place for place, table in enumerate(tables) if key in table]
+        if key.startswith("method.") and len(having) < len(groups) and len({values[place] for place in having}) == 1:
+            for place in having:
+                own.setdefault(groups[place].name, {})[key] = values[place]
+    return own
+
+
+def comparison_verdict(groups: Sequence[Group]) -> str:
+    """Say which group has the lowest error at its best epoch, what of that is resolved, and whether the cost was equal.
+
+    Args:
+        groups: At least one group.
+
+    Returns:
+        One to three sentences; groups whose errors read the same are level.
+    """
+    costs = list(dict.fromkeys(passes_of(group.recipe) for group in groups))
+    both = any(forward != backward for forward, backward in costs)
+    texts = [f"{forward} + {backward}" if both else str(forward) for forward, backward in costs]
+    unequal = f" The runs differ in passes: {_and(texts)}." * (len(costs) > 1)
+    return f"{_ranking(groups)}{unequal}"
+
+
+def _ranking(groups: Sequence[Group]) -> str:
     if len({group.recipe.data.name for group in groups}) > 1:
         return "The runs are on different data sets, so their errors are not ranked."
     means = [round(group.estimate(BEST).mean, 2) for group in groups]
@@ -230,10 +255,13 @@ def comparison_verdict(groups: Sequence[Group]) -> str:
     best = first[0]
     if not rest:
         return f"The error at the best epoch is {best.estimate(BEST)} % over {len(best.folders)} seeds."
+    lowest_error = f"{best.name} has the lowest error at its best epoch: {best.estimate(BEST)} %."
+    if all(len(group.folders) == 1 for group in groups):
+        return f"{lowest_error} One seed each: no interval."
     found = {group.name: best.difference(group, BEST) for group in rest}
     open_ = [name for name, difference in found.items() if difference is None or difference.verdict != "better"]
     paired = f"its lead over {_and(open_)} is not resolved" if open_ else f"it is better than {_and(list(found))}"
-    return f"{best.name} has the lowest error at its best epoch: {best.estimate(BEST)} %. Paired by seed, {paired}."
+    return f"{lowest_error} Paired by seed, {paired}."
 
 
 def _and(names: Sequence[str]) -> str:
@@ -242,7 +270,7 @@ def _and(names: Sequence[str]) -> str:
     return " and ".join([comma.join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def write_compared(paths: Sequence[Path], out: Path, command: str) -> dict[str, ResultTable]:
+def write_compared(paths: Sequence[Path], out: Path, command: str) -> tuple[str, dict[str, ResultTable]]:
     """Write the page of finished runs.
 
     Args:
@@ -251,18 +279,26 @@ def write_compared(paths: Sequence[Path], out: Path, command: str) -> dict[str, 
         command: What the user typed.
 
     Returns:
-        The tables, by title.
+        The verdict, and the tables by title.
     """
     groups = group_runs(find_runs(paths))
-    tables = comparison_tables(groups)
+    verdict, tables = comparison_verdict(groups), comparison_tables(groups)
+    best = min(groups, key=lambda group: group.estimate(BEST).mean)
     write_page(
         out,
         "compare.html",
         title=f"{len(groups)} recipes side by side" if len(groups) > 1 else f"{groups[0].name}, seed by seed",
-        verdict=comparison_verdict(groups),
+        verdict=verdict,
         tables=tables,
-        curves=[group.curve() for group in groups],
+        options={
+            name: "; ".join(
+                f"{key.removeprefix('method.').removeprefix('options.')} = {text}" for key, text in own.items()
+            )
+            for name, own in own_options(groups).items()
+        },
+        curves=[group.curve(group.name) for group in groups],
         runs={group.name: ", ".join(f"seed {s}: {f}" for s, f in group.folders.items()) for group in groups},
         facts={"Command": command, **versions()},
+        **view_of_run(next(iter(best.folders.values()))),
     )
-    return tables
+    return verdict, tables

@@ -1,6 +1,5 @@
 """The demo: an experiment on `shapes` that needs no files and takes minutes, with a page of its own."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,21 +18,19 @@ from saligraft.experiments.experiment import (
     jobs_of,
     passes_of,
     rows_of,
-    run_folder,
 )
 from saligraft.experiments.paper.regimes import SMOKE
-from saligraft.experiments.results import RowResult, collect, compared_pairs
+from saligraft.experiments.results import RowResult, collect, compared_pairs, write_files
 from saligraft.experiments.runner import run_job
-from saligraft.experiments.show import POOL, choose, draw_gallery, explorer_of, network_of_run
+from saligraft.experiments.show import draw_gallery, scene_of_run
 from saligraft.methods import SaliencyGrafting
-from saligraft.reports.figures import Curve
 from saligraft.reports.gallery import class_strips, most_balanced
 from saligraft.reports.page import versions, write_page
 from saligraft.reports.run_report import write_run_page
 from saligraft.reports.statistics import Difference
 from saligraft.reports.tables import ResultTable
 from saligraft.training import SilentReporter, train
-from saligraft.training.run_folder import METRICS, REPORT
+from saligraft.training.run_folder import REPORT
 from saligraft.training.setup import load_split
 
 PROTOCOL = "shapes-wrn-10-2"
@@ -72,9 +69,13 @@ NOTES = (
     "Equal passes: plain training for as many epochs as Saliency Grafting makes passes. CutMix mixes half of the "
     "batches, its authors' setting for small images. Saliency maps have {} cells.",
     "Saliency Grafting minus the other on the same seeds, with Student's t interval; resolved if it excludes zero.",
-    "Mean distance, in points, of a label's weight from the share of the object that is really visible.",
+    "Mean absolute error, in points, between a label's weight and the visible share of the object.",
 )
-RELATIONS = {"better": "lower than with", "worse": "higher than with", "not resolved": "not resolved from"}
+RELATIONS = {
+    "better": "is lower than with",
+    "worse": "is higher than with",
+    "not resolved": "cannot be distinguished from that with",
+}
 LABELS = {
     "Saliency Grafting, calibrated by saliency (used)": f"{GRAFTING}, error of calibrated",
     "Saliency Grafting, by area": f"{GRAFTING}, error of area",
@@ -138,11 +139,19 @@ def verdict(results: Sequence[RowResult]) -> str:
     for metric, name, difference in differences(results):
         baseline = f"{name.replace('Plain', 'plain')} ({difference.mean:+.1f})"
         clauses[metric].setdefault(RELATIONS[difference.verdict], []).append(baseline)
-    whole, _, hidden = (", ".join(f"{key} {' or '.join(names)}" for key, names in c.items()) for c in clauses.values())
+
+    def sentence(metric: Metric) -> str:
+        parts = [
+            f"{relation} {', '.join(names[:-1])}{' or ' * (len(names) > 1)}{names[-1]}"
+            for relation, names in clauses[metric].items()
+        ]
+        return ", ".join([*parts[:-1], f"{'and ' * (len(parts) > 1)}{parts[-1]}"])
+
+    whole, _, hidden = map(sentence, DEMO.metrics)
     seeds = len(results[0].records)
     return (
-        f"Over {seeds} paired seed{'s' * (seeds > 1)}, the error with Saliency Grafting is "
-        f"{whole.replace(')', ' points)', 1)}; with the most salient 25 % hidden, it is {hidden}."
+        f"Over {seeds} paired seed{'s' * (seeds > 1)}, the error with Saliency Grafting "
+        f"{whole.replace(')', ' points)', 1)}; with the most salient 25 % hidden, it {hidden}."
     )
 
 
@@ -158,9 +167,8 @@ def demo_tables(results: Sequence[RowResult]) -> list[ResultTable]:
             (row.row.title, *map(row.estimate, DEMO.metrics), row.cost("seconds"), row.cost("forward"))
             for row in results
         ],
-        ("Compared with", "", "Difference", "95 % interval", "Verdict"): [
-            (name, metric.title, f"{d.mean:+.2f}", f"{d.low:+.2f} to {d.high:+.2f}" if d.seeds > 1 else "–", d.verdict)
-            for metric, name, d in differences(results)
+        ("Compared with", "Measure", "Difference", "95 % interval", "Verdict"): [
+            (name, metric.title, f"{d.mean:+.2f}", d.interval, d.verdict) for metric, name, d in differences(results)
         ],
         ("Labels of mixed images", "Error"): list(truth),
     }
@@ -174,36 +182,37 @@ def demo_tables(results: Sequence[RowResult]) -> list[ResultTable]:
     ]
 
 
-def write_demo(rows: Sequence[Row], seeds: int, out: Path, command: str) -> tuple[Path, str, list[ResultTable]]:
-    """Write `report.html` from the finished runs.
+def write_demo(
+    rows: Sequence[Row], seeds: int, out: Path, command: str, scale: ScaleName
+) -> tuple[Path, str, list[ResultTable]]:
+    """Write `report.html`, and the files of every experiment, from the finished runs.
 
     Args:
         rows: The demo's rows.
         seeds: Number of seeds.
         out: Folder of the demo.
         command: What the user typed.
+        scale: Scale at which it was run.
 
     Returns:
         The page, the verdict and the tables.
     """
     results = collect(DEMO, rows, seeds, out)
     sentence, tables = verdict(results), demo_tables(results)
-    folders = {row.title: [run_folder(row.load(seed), out) for seed in range(seeds)] for row in rows}
-    recipe, lens = rows[-1].load(0), network_of_run(folders[rows[-1].title][0])
-    pool, data = choose(load_split(recipe, "test"), POOL, seed=0), load_split(recipe, "train")
-    pairs = draw_gallery(SaliencyGrafting(), lens, pool, count=6, seed=0)
-    drawn = [row.title for row in rows if not row.method.endswith(EQUAL_PASSES)]  # it has more epochs
+    write_files(DEMO, results, tables, scale=scale, seeds=seeds, folder=out, out=out, command=command)
+    scene, recipe = scene_of_run(results[-1].folders[0], out), rows[-1].load(0)
+    pairs = draw_gallery(scene, SaliencyGrafting())
+    data = load_split(recipe, "train")
+    drawn = [result for result in results if not result.row.method.endswith(EQUAL_PASSES)]  # it has more epochs
     values = {
         **{"title": DEMO.title, "verdict": sentence, "recipe": recipe, "seeds": seeds, "tables": tables},
         **{"rows": pairs, "best_row": most_balanced(pairs), "data": data, "strips": class_strips(data)},
-        "curves": [Curve(name=title, runs=tuple(map(_errors, folders[title]))) for title in drawn],
-        "runs": {title: [path.relative_to(out).as_posix() for path in paths] for title, paths in folders.items()},
-        "explorer": explorer_of(replace(lens, origin="the same network"), pool),
+        "curves": [result.curve(result.row.title) for result in drawn],
+        "runs": {
+            result.row.title: [path.relative_to(out).as_posix() for path in result.folders.values()]
+            for result in results
+        },
+        "explorer": replace(scene, lens=replace(scene.lens, origin="the same network")).explorer(),
         "facts": {"Command": command, **versions()},
     }
     return write_page(out / REPORT, "demo.html", **values), sentence, tables
-
-
-def _errors(folder: Path) -> tuple[float, ...]:
-    lines = (folder / METRICS).read_text(encoding="utf-8").splitlines()
-    return tuple(json.loads(line)["top1_error"] for line in lines)

@@ -11,12 +11,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from saligraft.config.recipe_file import PLAIN, bundled_protocols, toml_value
-from saligraft.saliency.base import Passes
-from saligraft.training import Recipe, dump_recipe, load_recipe
-from saligraft.training.run_folder import RESULT, TIMING
+from saligraft.config.recipe import Recipe
+from saligraft.config.recipe_file import (
+    PLAIN,
+    RESULT,
+    TIMING,
+    bundled_protocols,
+    dump_recipe,
+    load_recipe,
+    toml_value,
+)
+
+if TYPE_CHECKING:
+    from saligraft.saliency.base import Passes
 
 ScaleName = Literal["smoke", "laptop", "paper"]
 SCALES: tuple[ScaleName, ...] = ("smoke", "laptop", "paper")
@@ -222,13 +231,13 @@ class Job:
 
     @property
     def trained(self) -> bool:
-        """Whether training is finished."""
-        return (self.folder / RESULT).is_file()
+        """Whether training is finished; a run with a damaged result is not, and is resumed."""
+        return bool(read_result(self.folder))
 
     @property
     def missing(self) -> tuple[str, ...]:
         """Measurements to be done."""
-        return tuple(name for name in self.measures if name not in read_json(self.folder / MEASURES))
+        return tuple(name for name in self.measures if name not in read_measures(self.folder))
 
     @property
     def done(self) -> bool:
@@ -245,12 +254,24 @@ def read_json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+def read_result(folder: Path) -> dict[str, Any]:
+    """Read the result of a run; empty if there is none or it is damaged."""
+    result = read_json(folder / RESULT)
+    return result if isinstance(result.get("top1_error"), dict) else {}
+
+
+def read_measures(folder: Path) -> dict[str, dict[str, Any]]:
+    """Read the measurements of a run, by name, except damaged ones."""
+    return {name: found for name, found in read_json(folder / MEASURES).items() if isinstance(found, dict)}
+
+
 def rows_of(
     experiment: Experiment,
     scale: ScaleName,
     regimes: Callable[[str, ScaleName, bool], Regime],
     data_root: Path | None,
     overrides: Sequence[str] = (),
+    methods: Sequence[str] = (),
 ) -> list[Row]:
     """List the rows of an experiment at one scale.
 
@@ -261,6 +282,7 @@ def rows_of(
         data_root: Folder of the data set's files, or of such folders by the data sets' names; None for `shapes` at the
             scale `laptop`, as always at `smoke`.
         overrides: Settings for all rows, "section.key=value".
+        methods: Methods whose rows are kept, those of equal passes too; all, if empty.
     """
     rows = []
     for part in experiment.parts:
@@ -268,15 +290,13 @@ def rows_of(
         last = (*_root_settings(regime, data_root), *overrides)
         for case in (case for case in part.cases if scale in case.at):
             rows += [_row(experiment, part, case, method, scale, regime, last) for method in part.methods]
-    if scale == "paper":
-        return rows
-    for group in dict.fromkeys(row.group for row in rows):
+    for group in dict.fromkeys(row.group for row in rows) if scale != "paper" else ():
         members = {row.method: row for row in reversed(rows) if row.group == group}  # the first of each method
         for method in experiment.equal_passes:
             if {method, experiment.subject} <= members.keys():
                 epochs = passes_of(members[experiment.subject].load(0)).forward
                 rows.insert(rows.index(members[method]) + 1, _equal_passes(members[method], epochs))
-    return rows
+    return [row for row in rows if not methods or row.method.removesuffix(f"-{EQUAL_PASSES}") in methods]
 
 
 def _root_settings(regime: Regime, data_root: Path | None) -> tuple[str, ...]:
@@ -378,7 +398,7 @@ def _expected(
     return found
 
 
-def passes_of(recipe: Recipe) -> Passes:
+def passes_of(recipe: Recipe) -> "Passes":
     """Count a run's forward and backward passes over the training images, in epochs of plain training.
 
     Args:
@@ -388,6 +408,8 @@ def passes_of(recipe: Recipe) -> Passes:
         >>> passes_of(load_recipe("shapes-wrn-10-2-saliency-grafting", ["training.epochs=10"]))  # 3 epochs of warm-up
         Passes(forward=17, backward=17)
     """
+    from saligraft.saliency.base import Passes
+
     training = recipe.training
     forward, backward = recipe.passes_per_step or Passes(1, 1)  # unknown where each batch draws its method
     mixing = training.epochs - training.warmup_epochs
@@ -447,5 +469,10 @@ def run_folder(recipe: Recipe, out: Path) -> Path:
 
 def training_seconds(folder: Path) -> float:
     """Sum the CPU seconds of a run's training, without its tests."""
-    lines = (folder / TIMING).read_text(encoding="utf-8").splitlines()
-    return sum((float(json.loads(line).get("cpu_seconds", 0.0)) for line in lines), 0.0)
+    seconds = 0.0
+    for number, line in enumerate((folder / TIMING).read_bytes().splitlines(), start=1):
+        try:
+            seconds += float(json.loads(line).get("cpu_seconds", 0.0))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{folder / TIMING} is damaged in line {number}: correct or delete that line") from error
+    return seconds

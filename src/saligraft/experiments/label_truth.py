@@ -9,8 +9,7 @@ Shapes: B batch, C channels, H W pixels, h w cells of a map or mask, n pairs.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -40,8 +39,7 @@ GRID = 8  # cells a side for which the diversity is measured
 IMAGES, DRAWS = 512, 16
 
 
-@dataclass(frozen=True, kw_only=True)
-class LabelTruth:
+class LabelTruth(NamedTuple):
     """What was measured for one method; the tables by label are keyed by `LABELS`.
 
     Args:
@@ -104,7 +102,7 @@ def rank_correlation(first: Tensor, second: Tensor) -> float | None:
 
 
 def cell_entropy(masks: Tensor) -> Tensor:
-    """Return the mean entropy in bits, over cells, of whether a cell is grafted: (B,).
+    """Return the mean entropy in bits, over cells, of whether a cell is grafted: (B,), on the host.
 
     Args:
         masks: Masks of several draws for the same pairs, (D,B,H,W); a cell of an 8 × 8 grid counts as grafted where
@@ -112,14 +110,13 @@ def cell_entropy(masks: Tensor) -> Tensor:
     """
     draws, batch, height, width = masks.shape
     cells = F.adaptive_avg_pool2d(masks.float().view(draws * batch, 1, height, width), GRID).view(draws, batch, -1)
-    grafted = (cells > 0.5).double().mean(dim=0)
+    grafted = (cells > 0.5).cpu().double().mean(dim=0)
     entropy = -(torch.xlogy(grafted, grafted) + torch.xlogy(1 - grafted, 1 - grafted)) / torch.log(torch.tensor(2.0))
     return entropy.mean(dim=1)
 
 
 def evaluate_label_truth(
     run: AnyRun,
-    overrides: Iterable[str] = (),
     *,
     methods: Mapping[str, BatchMixer[Any]] | None = None,
     images: int = IMAGES,
@@ -130,7 +127,6 @@ def evaluate_label_truth(
 
     Args:
         run: Folder of a finished run on data with masks or boxes, or the loaded run.
-        overrides: Changes to its recipe, "section.key=value".
         methods: Names of the methods to measure; by default every batch mixer that leaves pixels in place, the run's
             own with the options of its recipe. The maps of each come from the source that its authors use. Each is
             measured as if it mixed every image, whatever its probability.
@@ -140,7 +136,7 @@ def evaluate_label_truth(
     """
     for name, value in (("images", images), ("draws", draws)):
         checks.whole_number(name, value, least=2)
-    run = run if isinstance(run, SavedRun) else load_run(run, overrides)
+    run = run if isinstance(run, SavedRun) else load_run(run)
     data = run.data
     if data.boxes is None and getattr(data, "masks", None) is None:
         raise ValueError(f"label truth needs data with masks or boxes, such as shapes or cub, got {data.name}")
@@ -208,18 +204,17 @@ def _measure(
         masks = []
         for draw in range(draws):
             generator.manual_seed(key(seed, run.accelerator.process_index, number, draw))
-            drawn = method.draw(batch.images, generator=generator)
-            drawn = partner if isinstance(drawn, Tensor) else drawn._replace(partner=partner)
+            drawn = method.draw(batch.images, generator=generator)._replace(partner=partner)
             mixed = method.apply(batch.images, batch.labels, own, drawn)
             visible = visible_shares(objects, mixed)
             shares.append(torch.stack([visible.source, visible.destination], dim=1)[used].cpu())
             for label, weight in label_weights(mixed, saliency).items():
-                weights[label].append(weight[used].double().cpu())
+                weights[label].append(weight[used].cpu().double())
             masks.append(mixed.mask)
         if all(mask.shape[1:] != (1, 1) for mask in masks):
             height, width = batch.images.shape[2:]
             pixels = torch.stack([spread(mask, height, width).float() for mask in masks])
-            entropies.append(cell_entropy(pixels).cpu())
+            entropies.append(cell_entropy(pixels))
     if run.accelerator.num_processes > 1:
         shares, entropies = gather_object(shares), gather_object(entropies)
         weights = {label: gather_object(parts) for label, parts in weights.items()}
@@ -258,12 +253,3 @@ def _summary(seen: Tensor, weights: Mapping[str, Tensor], entropies: list[Tensor
         unseen=unseen,
         diversity=float(torch.cat(entropies).mean()) if entropies else None,
     )
-
-
-def as_json(results: Mapping[str, LabelTruth]) -> dict[str, Any]:
-    """Return the content of evaluation.json.
-
-    Args:
-        results: Results by method.
-    """
-    return {name: asdict(result) for name, result in results.items()}

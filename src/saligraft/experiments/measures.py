@@ -80,7 +80,7 @@ def maps(folder: Path) -> dict[str, float]:
     data = load_split(recipe, "test")
     chosen = data.take(torch.linspace(0, len(data) - 1, min(MAPS, len(data))).long())
     own = section.options if section.name == "feature-map" else {}
-    source = saliency_source("feature-map", lens.network, layer=section.layer, **own)
+    source = saliency_source("feature-map", lens.network, layer=section.feature_layer, **own)
     maps = torch.cat([source(lens.view(part.float() / 255), None) for part in torch.split(chosen.images, 64)])
     found = {}
     for grid in GRIDS:

@@ -12,58 +12,77 @@ from typing import Any
 
 from saligraft.experiments.experiment import (
     EQUAL_PASSES,
-    MEASURES,
     Experiment,
     Metric,
     PaperValue,
     Row,
     ScaleName,
     jobs_of,
-    read_json,
+    read_measures,
+    read_result,
     run_folder,
 )
+from saligraft.experiments.show import view_of_run
 from saligraft.io.files import write_atomic
+from saligraft.reports.figures import Curve, save_sweep
 from saligraft.reports.page import versions, write_page
-from saligraft.reports.plots import save_sweep
 from saligraft.reports.statistics import Difference, Estimate, estimate, paired_difference
 from saligraft.reports.tables import ResultTable, markdown_table
-from saligraft.training.run_folder import REPORT, RESULT
+from saligraft.training.run_folder import METRICS, REPORT
 
 Record = dict[str, Any]  # result.json and measures.json of one run
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowResult:
-    """What was measured for one row.
+class SeedRuns:
+    """Finished runs that differ in their seed alone.
 
     Args:
-        row: The row.
-        variant: The setting that was best over seeds; empty where there is no choice.
-        records: Records of the finished runs, by seed.
+        folders: Run folders by seed.
+        records: What was measured of each, by seed.
     """
 
-    row: Row
-    variant: str
+    folders: Mapping[int, Path]
     records: Mapping[int, Record]
 
     def values(self, metric: Metric) -> dict[int, float]:
-        """The metric of each finished run, by seed."""
+        """The metric of each run that has it, by seed."""
         section, _, key = metric.key.partition("/")
-        return {seed: record[section][key] for seed, record in self.records.items() if key in record.get(section, {})}
+        values = {seed: record.get(section, {}).get(key) for seed, record in self.records.items()}
+        return {seed: value for seed, value in values.items() if value is not None}
 
     def estimate(self, metric: Metric) -> Estimate | None:
         """Its mean over seeds; None without runs."""
         values = list(self.values(metric).values())
         return estimate(values) if values else None
 
-    def difference(self, baseline: "RowResult", metric: Metric) -> Difference | None:
-        """The paired difference to another row over the seeds that both have; None without any."""
+    def difference(self, baseline: "SeedRuns", metric: Metric) -> Difference | None:
+        """The paired difference to other runs over the seeds that both have; None without any."""
         own, other = self.values(metric), baseline.values(metric)
         seeds = sorted(own.keys() & other.keys())
         if not seeds:
             return None
         pairs = [own[seed] for seed in seeds], [other[seed] for seed in seeds]
         return paired_difference(*pairs, higher_is_better=metric.higher_is_better)
+
+    def curve(self, name: str) -> Curve:
+        """The test error after every epoch."""
+        texts = [(folder / METRICS).read_text(encoding="utf-8") for folder in self.folders.values()]
+        runs = tuple(tuple(json.loads(line)["top1_error"] for line in text.splitlines()) for text in texts)
+        return Curve(name=name, runs=runs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowResult(SeedRuns):
+    """What was measured for one row.
+
+    Args:
+        row: The row.
+        variant: The setting that was best over seeds; empty where there is no choice.
+    """
+
+    row: Row
+    variant: str
 
     def cost(self, key: str) -> str:
         """A fact of the runs: seconds as a mean, the others as they are."""
@@ -91,12 +110,9 @@ def collect(experiment: Experiment, rows: Sequence[Row], seeds: int, out: Path) 
         variants = []
         for variant in row.variants:
             folders = {seed: run_folder(row.load(seed, variant), out) for seed in range(seeds)}
-            records = {
-                seed: {**read_json(folder / RESULT), **read_json(folder / MEASURES)}
-                for seed, folder in folders.items()
-                if (folder / RESULT).is_file()
-            }
-            variants.append(RowResult(row=row, variant=variant, records=records))
+            folders = {seed: folder for seed, folder in folders.items() if read_result(folder)}
+            records = {seed: {**read_result(folder), **read_measures(folder)} for seed, folder in folders.items()}
+            variants.append(RowResult(row=row, variant=variant, folders=folders, records=records))
         metric = experiment.metrics[0]
         sign = -1 if metric.higher_is_better else 1
         measured = [(sign * found.mean, result) for result in variants if (found := result.estimate(metric))]
@@ -258,29 +274,71 @@ def write_results(
     folder.mkdir(parents=True, exist_ok=True)
     results = collect(experiment, rows, seeds, out)
     tables = [table for table in (result_table(experiment, results), difference_table(experiment, results)) if table]
-    records = {result.row.name: {f"seed-{seed}": run for seed, run in result.records.items()} for result in results}
-    write_atomic(folder / "results.json", json.dumps(records, indent=1) + "\n")
-    commands = [shlex.join(words) for words in _commands(rows, seeds, out)]
-    write_atomic(folder / "commands.sh", "\n".join([f"# {command}", *commands, ""]))
-    write_atomic(folder / "table.csv", csv_text(experiment, scale, results))
-    heading = f"# {experiment.title} ({experiment.paper}), scale {scale}\n\n`{command}`\n\n"
-    write_atomic(folder / "table.md", heading + "\n".join(markdown_table(table) for table in tables))
-    pictures = _figures(experiment, results, folder, out)
+    commands = write_files(
+        experiment, results, tables, scale=scale, seeds=seeds, folder=folder, out=out, command=command
+    )
+    pictures = _figures(experiment, results, folder)
+    recipes = [row.load(0, row.variants[0]) for row in rows]
     write_page(
         folder / REPORT,
         "experiment.html",
         title=experiment.title,
         experiment=experiment,
         scale=scale,
+        trained=", ".join(dict.fromkeys(f"{recipe.network.name} on {recipe.data.name}" for recipe in recipes)),
         tables=tables,
         pictures=[base64.b64encode(path.read_bytes()).decode() for path in pictures if path.suffix == ".png"],
         facts={"Command": command, **versions()},
         commands="\n".join(commands),
+        **_view(experiment, results),
     )
     return tables
 
 
-def _figures(experiment: Experiment, results: Sequence[RowResult], folder: Path, out: Path) -> list[Path]:
+def write_files(
+    experiment: Experiment,
+    results: Sequence[RowResult],
+    tables: Sequence[ResultTable],
+    *,
+    scale: ScaleName,
+    seeds: int,
+    folder: Path,
+    out: Path,
+    command: str,
+) -> list[str]:
+    """Write table.md, table.csv, results.json and commands.sh.
+
+    Args:
+        experiment: The declaration.
+        results: One per row.
+        tables: Tables of table.md.
+        scale: Scale at which it was run.
+        seeds: Number of seeds.
+        folder: Folder of the files.
+        out: Folder that holds the folder of runs.
+        command: What the user typed.
+
+    Returns:
+        The command of each run.
+    """
+    records = {result.row.name: {f"seed-{seed}": run for seed, run in result.records.items()} for result in results}
+    write_atomic(folder / "results.json", json.dumps(records, indent=1) + "\n")
+    commands = [shlex.join(words) for words in _commands([result.row for result in results], seeds, out)]
+    write_atomic(folder / "commands.sh", "\n".join([f"# {command}", *commands, ""]))
+    write_atomic(folder / "table.csv", csv_text(experiment, scale, results))
+    heading = f"# {experiment.title} ({experiment.paper}), scale {scale}\n\n`{command}`\n\n"
+    write_atomic(folder / "table.md", heading + "\n".join(markdown_table(table) for table in tables))
+    return commands
+
+
+def _view(experiment: Experiment, results: Sequence[RowResult]) -> dict[str, Any]:
+    """The interactive view of the subject's network, or of another where it has no run of seed 0."""
+    trained = [result for result in results if 0 in result.folders]
+    subjects = [result for result in trained if result.row.method == experiment.subject]
+    return view_of_run((subjects or trained)[0].folders[0]) if trained else {}
+
+
+def _figures(experiment: Experiment, results: Sequence[RowResult], folder: Path) -> list[Path]:
     metric, files = experiment.metrics[0], []
     points = [(result.row, found) for result in results if (found := result.estimate(metric))]
     series: dict[str, list[tuple[float, Estimate]]] = {}
@@ -291,9 +349,8 @@ def _figures(experiment: Experiment, results: Sequence[RowResult], folder: Path,
         levels = {row.title: found for row, found in points if row.x is None}
         titles = {"x_title": experiment.x_title, "y_title": f"{metric.title} (%)"}
         files += save_sweep(series, levels, folder / "figure", **titles)
-    if experiment.draw is not None and all(result.records for result in results):
-        folders = {result.row.name: run_folder(result.row.load(0, result.variant), out) for result in results}
-        files += experiment.draw(folders, folder)
+    if experiment.draw is not None and all(0 in result.folders for result in results):
+        files += experiment.draw({result.row.name: result.folders[0] for result in results}, folder)
     return files
 
 

@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +20,11 @@ from typing import Any, Protocol
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
-from saligraft.experiments.experiment import MEASURES, Job, read_json
+from saligraft.experiments.experiment import MEASURES, Job, read_measures
 from saligraft.experiments.measures import MEASURE_FUNCTIONS
+from saligraft.import_path import install_command
 from saligraft.io.files import write_atomic
 from saligraft.training import RunStopped, SilentReporter, train
 from saligraft.training.accelerator import only_cpu
@@ -49,6 +52,9 @@ def run_jobs(jobs: Sequence[Job], launch: Launcher, say: Callable[[str], None] =
 
     Returns:
         Why runs failed, by folder. A failure does not stop the others.
+
+    Raises:
+        OSError: The folder of the first run cannot be created.
     """
     merged: dict[Path, Job] = {}
     for job in jobs:
@@ -68,6 +74,7 @@ def run_jobs(jobs: Sequence[Job], launch: Launcher, say: Callable[[str], None] =
         say(f"{ended}/{len(missing)} {job.label}: {failures.get(job.folder, 'done')}")
 
     if missing:
+        missing[0].folder.mkdir(parents=True, exist_ok=True)  # where nothing can be written, not every run must fail
         launch(missing, on_done)
     return failures
 
@@ -81,7 +88,7 @@ def run_job(job: Job) -> None:
     if not job.trained:
         train(job.recipe, job.folder, resume=True, reporter=SilentReporter())
     for name in job.missing:
-        measures = {**read_json(job.folder / MEASURES), name: MEASURE_FUNCTIONS[name](job.folder)}
+        measures = {**read_measures(job.folder), name: MEASURE_FUNCTIONS[name](job.folder)}
         write_atomic(job.folder / MEASURES, json.dumps(measures, indent=2) + "\n")
 
 
@@ -101,17 +108,22 @@ class LocalLauncher:
         """Return when all jobs have ended; Ctrl-C first waits for a checkpoint of each."""
         count = min(self.processes or worker_count(), len(jobs))
         progress, bars = progress_bars(Console(stderr=True)), dict[Path, TaskID]()
-        with progress, single_threaded_workers(count) as pool:
-            waiting, running = list(reversed(jobs)), dict[Future[None], Job]()
+        with progress, single_threaded_workers() as start_worker:
+            idle = [start_worker() for _ in range(count)]
+            waiting, running = list(reversed(jobs)), dict[Future[None], tuple[Job, Executor]]()
             while waiting or running:
-                while waiting and len(running) < count:  # none is queued inside the pool: it could not be withdrawn
-                    job = waiting.pop()
-                    running[pool.submit(_stoppable, self.work, job)] = job
+                while waiting and idle:
+                    job, worker = waiting.pop(), idle.pop()
+                    running[worker.submit(_stoppable, self.work, job)] = job, worker
                     bars[job.folder] = progress.add_task(job.label, total=job.recipe.training.epochs)
                 for future in wait(running, timeout=UPDATE_SECONDS, return_when=FIRST_COMPLETED).done:
-                    job = running.pop(future)
+                    (job, worker), error = running.pop(future), future.exception()
+                    if isinstance(error, BrokenProcessPool):
+                        worker = start_worker()
+                        error = RuntimeError("its process ended unexpectedly, perhaps out of memory")
+                    idle.append(worker)
                     progress.remove_task(bars.pop(job.folder))
-                    on_done(job, future.exception())
+                    on_done(job, error)
                 update_bars(progress, bars)
 
 
@@ -148,8 +160,11 @@ class SlurmLauncher:
         try:
             import submitit
         except ImportError as error:
-            raise ImportError('--launcher slurm needs submitit: pip install "saligraft[slurm]"') from error
-        executor = submitit.AutoExecutor(folder=self.folder, cluster=self.cluster)
+            raise ImportError(f"--launcher slurm needs submitit: {install_command('slurm')}") from error
+        try:
+            executor = submitit.AutoExecutor(folder=self.folder, cluster=self.cluster)
+        except RuntimeError as error:  # it looks for srun
+            raise ValueError(f"--launcher slurm needs a machine with Slurm: {error}") from error
         options: dict[str, Any] = {"slurm_array_parallelism": self.parallel}
         if self.partition is not None:
             options["slurm_partition"] = self.partition
@@ -179,32 +194,46 @@ def worker_count() -> int:
 
 
 @contextmanager
-def single_threaded_workers(count: int) -> Iterator[Executor]:
-    """Start processes with one thread each; if the block raises, they save their checkpoints and end.
+def single_threaded_workers() -> Iterator[Callable[[], Executor]]:
+    """Start processes with one thread each; if the block raises or SIGTERM ends it, they save checkpoints and end.
 
     Steps this small gain little from a second thread, and lose much where another program occupies a core: all
     threads of a step wait for the slowest. Two single-threaded processes do not wait for each other.
 
-    Args:
-        count: Number of processes.
-
     Yields:
-        The pool of processes.
+        Function that starts a process, as a pool of its own: where one is killed, the others keep working.
     """
     before = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads in an undefined state
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker)
+    pools: list[Executor] = []
+
+    def start() -> Executor:
+        pools.append(ProcessPoolExecutor(1, mp_context=context, initializer=_start_worker))
+        return pools[-1]
+
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread:  # only there may handlers be set
+        handler = signal.signal(signal.SIGTERM, _exit_by_signal)
     try:
-        yield pool
+        yield start
     except BaseException:
         workers = set(multiprocessing.active_children()) - before
-        pool.shutdown(wait=False, cancel_futures=True)
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
         for worker in workers:
             worker.terminate()
         for worker in workers:
             worker.join(SECONDS_TO_STOP)
         raise
-    pool.shutdown()
+    finally:
+        if in_main_thread:
+            signal.signal(signal.SIGTERM, handler)
+    for pool in pools:
+        pool.shutdown()
+
+
+def _exit_by_signal(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _start_worker() -> None:
@@ -230,7 +259,9 @@ def progress_bars(console: Console) -> Progress:
     Returns:
         The bars.
     """
-    columns = (TextColumn("[bold]{task.description}"), BarColumn(), TextColumn("epoch {task.completed}/{task.total}"))
+    # On a narrow terminal the name wraps, so that the times stay readable.
+    name = TextColumn("[bold]{task.description}", table_column=Column())
+    columns = (name, BarColumn(bar_width=16), TextColumn("epoch {task.completed}/{task.total}"))
     times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(compact=True))
     return Progress(*columns, *times, console=console, transient=True, disable=not console.is_terminal)
 

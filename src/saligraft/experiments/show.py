@@ -7,6 +7,7 @@ the cache. The page says which.
 
 import logging
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,22 +22,24 @@ from saligraft import __version__
 from saligraft.config.recipe_file import dump_recipe
 from saligraft.data import ImageData, Split
 from saligraft.data.cache import cache_folder, content_key
+from saligraft.data.files import image_files
 from saligraft.data.image_files import decoded
 from saligraft.data.keyed_draws import key
 from saligraft.data.threads import one_thread
 from saligraft.io.locks import locked
 from saligraft.networks import build_network
+from saligraft.pixels import normalized
 from saligraft.reports.explorer import IMAGES, explorer_data, varied
 from saligraft.reports.figures import save_gallery
 from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows, most_balanced
-from saligraft.reports.page import versions, write_page
+from saligraft.reports.page import typed_command, versions, write_page
 from saligraft.reports.run_report import method_title
 from saligraft.saliency import saliency_source
 from saligraft.saliency.capture import logits_of
 from saligraft.training import Recipe, load_recipe, load_run, train
 from saligraft.training.run_folder import MARKER, MODEL, RECIPE, RESULT
+from saligraft.training.setup import load_split
 
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"})
 POOL = 64  # images that pairs are drawn from: enough to choose from, fast for any network
 QUICK_EPOCHS = 14
 OWN_PICTURES = ("gallery", "methods")  # written with a page of the same name
@@ -73,8 +76,7 @@ class Lens:
         """Resize and normalise images (B,C,H,W) in [0,1] as the network expects them."""
         if self.size is not None and tuple(images.shape[-2:]) != self.size:
             images = F.interpolate(images, self.size, mode="bilinear", antialias=True, align_corners=False)
-        mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
-        return (images - mean) / std
+        return normalized(images, self.mean, self.std)
 
     def saliency(self, images: Tensor, source: str = "feature-map", labels: Tensor | None = None) -> Tensor:
         """Compute maps (B,h,w) of images (B,C,H,W) in [0,1], of any size."""
@@ -106,14 +108,35 @@ class Scene:
     rows: int | None
     seed: int
 
-    def facts(self) -> dict[str, str]:
-        """Facts for the page about how it was made."""
+    def facts(self, count: int | None = None) -> dict[str, str]:
+        """Facts for the page about how it was made; `count` is the number of images shown, by default the pool's."""
         height, width = self.pool.images.shape[-2:]
-        images = f"{len(self.pool)} of {self.pool.name}, {height}×{width} pixels"
-        facts = {"Images": images, "Saliency": self.lens.describe()}
+        images = f"{count or len(self.pool)} of {self.pool.name}, {height}×{width} pixels"
+        facts = {"Command": typed_command(), "Images": images, "Saliency": self.lens.describe()}
         if self.lens.classes != self.pool.classes:
             facts["Classes"] = "unknown to the network: gradients are those of the class it predicts"
         return {**facts, **versions()}
+
+    def explorer(self, count: int = IMAGES) -> dict[str, Any]:
+        """What `explorer.html` shows of up to `count` images of the pool, of as many classes as possible."""
+        data, lens = self.pool.take(varied(self.pool.labels, count)), self.lens
+        images = data.images.float() / 255
+        labels = lens.labels_of(images, data.labels, data.classes)
+        with one_thread():
+            return explorer_data(
+                images,
+                data.labels,
+                data.classes,
+                lens.saliency(images),
+                gradients=lens.saliency(images, "input-gradient", labels),
+                objects=data.masks,
+                origin=re.sub(r" \([^)]*/[^)]*\)", "", lens.describe()),  # without the folder, which the facts name
+            )
+
+    def values(self) -> dict[str, Any]:
+        """What a page of pairs shows beside them."""
+        described = {"data": self.pool.name, "network": self.lens.describe()}
+        return {**described, "facts": self.facts(), "explorer": self.explorer()}
 
 
 def write_gallery(scene: Scene, name: str, mixer: Mixer) -> list[Path]:
@@ -127,14 +150,11 @@ def write_gallery(scene: Scene, name: str, mixer: Mixer) -> list[Path]:
     Returns:
         The files.
     """
-    rows = draw_gallery(mixer, scene.lens, scene.pool, count=scene.rows or ROWS, seed=scene.seed)
-    values: dict[str, Any] = {"data": scene.pool.name, "network": scene.lens.describe(), "facts": scene.facts()}
-    values["explorer"] = explorer_of(scene.lens, scene.pool)
-    title = f"{method_title(name)}, pair by pair"
-    page = scene.out / "gallery.html"
+    rows = draw_gallery(scene, mixer)
+    page, title = scene.out / "gallery.html", f"{method_title(name)}, pair by pair"
     return [
         save_gallery(rows, scene.out / "gallery.png"),
-        write_page(page, "gallery.html", title=title, rows=rows, best_row=most_balanced(rows), **values),
+        write_page(page, "gallery.html", title=title, rows=rows, best_row=most_balanced(rows), **scene.values()),
     ]
 
 
@@ -147,36 +167,43 @@ def write_explorer(scene: Scene) -> Path:
     Returns:
         The file.
     """
-    data = explorer_of(scene.lens, scene.pool, scene.rows or IMAGES)
-    return write_page(
-        scene.out, "explore.html", title="Saliency Grafting, hands on", explorer=data, facts=scene.facts()
-    )
+    data = scene.explorer(scene.rows or IMAGES)
+    facts = scene.facts(len(data["images"]))
+    return write_page(scene.out, "explore.html", title="Saliency Grafting, hands on", explorer=data, facts=facts)
 
 
-def explorer_of(lens: Lens, pool: ImageData, count: int = IMAGES) -> dict[str, Any]:
-    """Choose images of a pool, of as many classes as possible, and compute what the view needs of them.
+def scene_of_run(folder: Path, out: Path, rows: int | None = None) -> Scene:
+    """Prepare a visualisation of a finished run: its network, and test images of its data.
 
     Args:
-        lens: The network that provides saliency.
-        pool: At least two images.
-        count: Number of images.
+        folder: Folder of the run.
+        out: Folder to write to.
+        rows: Number of pairs; None for the page's default.
 
     Returns:
-        What `explorer.html` shows.
+        The scene, with seed 0.
     """
-    data = pool.take(varied(pool.labels, count))
-    images = data.images.float() / 255
-    labels = lens.labels_of(images, data.labels, data.classes)
-    with one_thread():
-        return explorer_data(
-            images,
-            data.labels,
-            data.classes,
-            lens.saliency(images),
-            gradients=lens.saliency(images, "input-gradient", labels),
-            objects=data.masks,
-            origin=re.sub(r" \([^)]*/[^)]*\)", "", lens.describe()),  # without the folder, which the facts name
-        )
+    pool = choose(load_split(load_recipe(folder / RECIPE), "test"), POOL, seed=0)
+    return Scene(pool=pool, lens=network_of_run(folder), out=out, rows=rows, seed=0)
+
+
+def view_of_run(folder: Path) -> dict[str, Any]:
+    """Compute the interactive view of a finished run, for a page that can do without it.
+
+    Args:
+        folder: Folder of the run.
+
+    Returns:
+        `explorer` for the page; nothing without a trained network, and with a warning where its data cannot be read.
+    """
+    if not (folder / MODEL).is_file():
+        return {}
+    try:
+        return {"explorer": scene_of_run(folder, folder).explorer()}
+    except Exception as error:
+        message = " ".join(str(error).split())
+        warnings.warn(f"the interactive view could not be created: {message}", stacklevel=2)
+        return {}
 
 
 def choose(data: Split, count: int, seed: int) -> ImageData:
@@ -194,26 +221,25 @@ def choose(data: Split, count: int, seed: int) -> ImageData:
     return data.take(order)
 
 
-def draw_gallery(method: Mixer, lens: Lens, pool: ImageData, *, count: int, seed: int) -> list[GalleryRow]:
-    """Mix pairs of the pool's images with the lens's saliency.
+def draw_gallery(scene: Scene, method: Mixer) -> list[GalleryRow]:
+    """Mix pairs of the scene's images with its network's saliency.
 
     Args:
+        scene: Images and network.
         method: A batch mixer.
-        lens: The network that provides saliency.
-        pool: Images that pairs are drawn from.
-        count: Number of rows.
-        seed: Seed of the draws.
 
     Returns:
         The rows of the gallery.
     """
+    lens, pool = scene.lens, scene.pool
     images = pool.images.float() / 255
     saliency = None
     if getattr(method, "needs_saliency", False):
         labels = lens.labels_of(images, pool.labels, pool.classes)
         saliency = lens.saliency(images, getattr(method, "saliency_source", "feature-map"), labels)
     maps_and_objects = {"saliency": saliency, "objects": pool.masks}
-    return draw_rows(method, images, pool.labels, pool.classes, **maps_and_objects, count=count, seed=seed)
+    count = scene.rows or ROWS
+    return draw_rows(method, images, pool.labels, pool.classes, **maps_and_objects, count=count, seed=scene.seed)
 
 
 def network_of_run(folder: Path) -> Lens:
@@ -299,17 +325,16 @@ def pretrained_network(name: str) -> Lens:
     )
 
 
-def quick_network(fallback: Path, seed: int = 0) -> Lens:
+def quick_network(fallback: Path) -> Lens:
     """Train a small network on `shapes` in about half a minute, or load the one trained before from the cache.
 
     Args:
         fallback: Run folder to use if there is no folder for caches.
-        seed: Seed of the run.
 
     Returns:
         The network as a lens.
     """
-    recipe = quick_recipe(seed)
+    recipe = quick_recipe()
     try:
         folder = cache_folder() / f"show-network-{content_key([dump_recipe(recipe), __version__])}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -319,51 +344,55 @@ def quick_network(fallback: Path, seed: int = 0) -> Lens:
     with locked(folder.with_name(f"{folder.name}.lock")), one_thread():
         if not all((folder / name).is_file() for name in (RECIPE, MODEL, RESULT)):
             train(recipe, out=folder, overwrite=True)
-    origin = f"{recipe.network.name}, trained on shapes for {QUICK_EPOCHS} epochs, for pictures only"
+    origin = f"{recipe.network.name}, a small network trained on shapes for {QUICK_EPOCHS} epochs, only to illustrate"
     return replace(network_of_run(folder), origin=origin)
 
 
-def quick_recipe(seed: int) -> Recipe:
-    """Return the recipe of a short plain run: enough for maps that find objects, not for a good classifier.
-
-    Args:
-        seed: Seed of the run.
-
-    Returns:
-        The recipe.
-    """
+def quick_recipe() -> Recipe:
+    """Return the recipe of a short plain run: enough for maps that find objects, not for a good classifier."""
     sizes = [
         "title=A quick network for saliency",
         "network.name=wrn-10-1",
         f"training.epochs={QUICK_EPOCHS}",
         "training.batch_size=20",
     ]
-    return load_recipe("shapes-wrn-10-2", sizes, seed=seed)
+    return load_recipe("shapes-wrn-10-2", sizes, seed=0)
 
 
 def read_images(paths: Sequence[Path], size: int) -> ImageData:
     """Read image files, cropped to squares of one size.
 
     Args:
-        paths: Image files, and folders of them.
+        paths: Image files, and folders of them; unreadable files in folders are skipped with a warning.
         size: Height and width in pixels.
 
     Returns:
         The images as a data set. Classes are the names of the files; those of their folders for files in folders below
         one of `paths`, and where several files have one name or mere numbers.
     """
-    found = [(file, path) for path in paths for file in _files(path)]
-    if len(found) < 2:
-        raise ValueError(f"images must name at least 2 files, got {len(found)}")
-    stems = [file.stem for file, path in found if file.parent in (path, path.parent)]
+    readable: list[tuple[Path, Path]] = []
+    squares = []
+    listed = [(file, path) for path in paths for file in image_files(path) if file == path or not _is_own_picture(file)]
+    for file, path in listed:
+        try:
+            squares.append(_read_square(file, size))
+        except ValueError as error:
+            if file == path:
+                raise
+            warnings.warn(f"skipped: {error}", stacklevel=2)
+        else:
+            readable.append((file, path))
+    if len(readable) < 2:
+        raise ValueError(f"images must name at least 2 files, got {len(readable)}")
+    stems = [file.stem for file, path in readable if file.parent in (path, path.parent)]
     by_folder = len(set(stems)) < len(stems) or any(stem.isdecimal() for stem in stems)
-    by_folder = by_folder and len({file.resolve().parent for file, _ in found}) > 1
+    by_folder = by_folder and len({file.resolve().parent for file, _ in readable}) > 1
     names = [
         _class_name(file.stem if file.parent in (path, path.parent) and not by_folder else file.resolve().parent.name)
-        for file, path in found
+        for file, path in readable
     ]
     classes = tuple(sorted(set(names)))
-    images = torch.stack([_read_square(file, size) for file, _ in found])
+    images = torch.stack(squares)
     pixels = images.double().div(255).transpose(0, 1).flatten(1)
     return ImageData(
         name="your images",
@@ -380,24 +409,10 @@ def _class_name(name: str) -> str:
     return re.sub(r"^\d+[._ -]+(?=.)", "", name).replace("_", " ")
 
 
-def _files(path: Path) -> list[Path]:
-    """The file itself, or the images below a folder: neither hidden ones nor pictures that saligraft wrote."""
-    if path.is_dir():
-        files = sorted(
-            file
-            for file in path.rglob("*")
-            if file.suffix.lower() in IMAGE_SUFFIXES
-            and not any(part.startswith(".") for part in file.relative_to(path).parts)
-            and not (file.stem in OWN_PICTURES and file.with_suffix(".html").exists())
-            and not (file.parent / MARKER).exists()
-            and file.is_file()
-        )
-        if not files:
-            raise ValueError(f"folder must hold image files, got {path} without any")
-        return files
-    if not path.is_file():
-        raise ValueError(f"image file not found: {path}")
-    return [path]
+def _is_own_picture(file: Path) -> bool:
+    """Whether saligraft wrote it."""
+    beside_page = file.stem in OWN_PICTURES and file.with_suffix(".html").exists()
+    return beside_page or (file.parent / MARKER).exists()
 
 
 def _read_square(file: Path, size: int) -> Tensor:

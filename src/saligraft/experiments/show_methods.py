@@ -23,6 +23,7 @@ from saligraft.grafting import pixel_area
 from saligraft.hooks import changed_output
 from saligraft.methods import REGISTRY, BatchMixer, ManifoldMixup, SaliencyGrafting, StepStrategy, mix_features
 from saligraft.methods.manifold_mixup.layers import INPUT
+from saligraft.pixels import denormalized, normalized
 from saligraft.reports import tiles
 from saligraft.reports.figures import save_comparison, save_method
 from saligraft.reports.gallery import ComparedPair, MethodSamples, Sample
@@ -196,12 +197,11 @@ def write_comparison(scene: Scene, methods: str, pictures: Path | None = None) -
     """
     names, lenient = chosen_methods(methods), methods.strip() == ALL
     pairs = compare(names, scene.lens, scene.pool, count=scene.rows or PAIRS, seed=scene.seed, lenient=lenient)
-    title = "Every method on the same pairs"
-    values: dict[str, Any] = {"data": scene.pool.name, "network": scene.lens.describe(), "facts": scene.facts()}
+    title = "Every method on the same pairs" if lenient else "Methods on the same pairs"
     page = scene.out / "methods.html"
     files = [
         save_comparison(pairs, scene.out / "methods.png"),
-        write_page(page, "methods.html", title=title, pairs=pairs, purposes=purposes(names), **values),
+        write_page(page, "methods.html", title=title, pairs=pairs, purposes=purposes(names), **scene.values()),
     ]
     if pictures is not None:
         shown = [method.name for method in pairs[0].methods if method.samples]
@@ -236,8 +236,7 @@ def compare(
     compared = []
     for number, (i, j) in enumerate(choose_pairs(pool.labels, count)):
         clean = pool.images[[i, j]].float() / 255
-        mean, std = (torch.tensor(values)[:, None, None] for values in (pool.mean, pool.std))
-        pair = Pair(clean, (clean - mean) / std, pool.labels[[i, j]], key(seed, number))
+        pair = Pair(clean, normalized(clean, pool.mean, pool.std), pool.labels[[i, j]], key(seed, number))
         with one_thread():
             methods = tuple(_samples(name, pair, lens, pool, lenient=lenient, draws=draws) for name in names)
         compared.append(
@@ -300,7 +299,7 @@ def _results(
         if isinstance(method, ManifoldMixup):
             samples.append(_feature_sample(method, pair, lens, generator, place=draw))
         else:
-            image = _to_clean(method(pair.images, generator=generator)[0], pool)
+            image = denormalized(method(pair.images, generator=generator)[0], pool.mean, pool.std)
             samples.append(Sample(picture=_enlarged(image), source_weight=None))
     return samples
 
@@ -331,8 +330,7 @@ def _mixed_sample(
 ) -> tuple[Sample, bool]:
     """One draw of a batch mixer, with the other image of the pair as partner, and whether both images show."""
     partner = torch.tensor([1, 0])
-    drawn: Any = method.draw(pair.images, generator=generator)
-    drawn = partner if isinstance(drawn, Tensor) else drawn._replace(partner=partner)
+    drawn: Any = method.draw(pair.images, generator=generator)._replace(partner=partner)
     if typical:
         drawn = drawn._replace(ratio=torch.full((2,), TYPICAL_RATIO))
     mixed = method.apply(pair.images, pair.labels, maps, drawn)
@@ -340,7 +338,7 @@ def _mixed_sample(
     if isinstance(method, SaliencyGrafting) and method.label_mixing == "saliency":
         area = float(pixel_area(mixed.mask, *pair.images.shape[-2:])[0])
         detail = f"area {100 * area:.0f} %"
-    picture = tiles.grafted(_to_clean(mixed.images[0], pool), mixed.mask[0])
+    picture = tiles.grafted(denormalized(mixed.images[0], pool.mean, pool.std), mixed.mask[0])
     sample = Sample(picture=picture, source_weight=float(mixed.source_weight[0]), detail=detail)
     return sample, 0.0 < float(mixed.mask[0].float().mean()) < 1.0
 
@@ -367,11 +365,6 @@ def _feature_sample(method: ManifoldMixup, pair: Pair, lens: Lens, generator: to
 def _generator(name: str, pair: Pair, draw: int) -> torch.Generator:
     """Keyed by the method's name, so that its draws do not depend on the other methods shown."""
     return torch.Generator().manual_seed(key(pair.number, zlib.crc32(name.encode()), draw))
-
-
-def _to_clean(image: Tensor, pool: ImageData) -> Tensor:
-    mean, std = (torch.tensor(values)[:, None, None] for values in (pool.mean, pool.std))
-    return image * std + mean
 
 
 def _enlarged(image: Tensor) -> tiles.Picture:

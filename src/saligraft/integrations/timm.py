@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from saligraft import checks
 from saligraft.batch import MixedBatch
 from saligraft.losses import Criterion
-from saligraft.methods.base import BatchMixer
+from saligraft.methods.base import BatchMixer, check_batch
 from saligraft.methods.saliency_grafting import SaliencyGrafting
 from saligraft.saliency.sources import SourceLike
 from saligraft.step import GraftingStep
@@ -83,8 +83,11 @@ class GraftingMixup:
             Mixed images (B, C, H, W) and dense targets (B, K).
         """
         if self.mixup_enabled:
+            check_batch(images, labels, self.method.dims)
+            checks.label_values(labels)
             saliency = None if self.source is None else self.source(images, labels)
-            mixed = self.method(images, labels, saliency, generator=self.generator)
+            drawn = self.method.draw(images, generator=self.generator)
+            mixed = self.method.apply(images, labels, saliency, drawn)
         else:
             mixed = MixedBatch.unmixed(images, labels)
         return mixed.images, _smooth(mixed.targets(self.num_classes), self.label_smoothing)

@@ -21,6 +21,7 @@ CRITERIA: dict[str | None, Criterion] = {
     None: mixed_cross_entropy,
     "single_label_classification": mixed_cross_entropy,
     "multi_label_classification": mixed_binary_cross_entropy,
+    "regression": nn.MSELoss(),
 }
 
 
@@ -28,10 +29,10 @@ class GraftingTrainer(Trainer):
     """A `transformers.Trainer` that trains on originals and grafts; evaluation and prediction stay as they are.
 
     It is also a mixin for a Trainer of your own: ``class Mine(GraftingTrainer, YourTrainer)``. The loss is
-    cross-entropy, with the Trainer's `label_smoothing_factor`, or binary cross-entropy for a model whose configuration
-    has ``problem_type="multi_label_classification"``. With gradient accumulation, all batches of an update have the
-    same weight. A training batch must hold the model's main input, as a rule `pixel_values`, and the labels, nothing
-    else. Set `grafting_enabled` to False to stop mixing.
+    cross-entropy, with the Trainer's `label_smoothing_factor`; for a model whose configuration has
+    ``problem_type="multi_label_classification"`` it is binary cross-entropy, for "regression" the squared error. With
+    gradient accumulation, all batches of an update have the same weight. A training batch must hold the model's main
+    input, as a rule `pixel_values`, and the labels, nothing else. Set `grafting_enabled` to False to stop mixing.
 
     Args:
         args: As in `Trainer`.

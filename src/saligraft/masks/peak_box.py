@@ -10,9 +10,9 @@ from saligraft.maps import usable_maps
 def peak_box(saliency: Tensor, ratio: Tensor, height: int, width: int) -> Tensor:
     """Boxes centred at each map's peak, clipped at the border.
 
-    Sized as `draws.boxes` sizes CutMix's: both authors round half a side down, so an odd side loses one pixel. Of equal
-    peaks the first counts, as for the authors; of a cell that covers several pixels the middle one. A map that is not
-    finite has no peak: its box is empty.
+    Sized as `draws.boxes` sizes CutMix's: both authors round half a side down, so an odd side loses one pixel. Ties
+    go to the first peak, as in the authors' code; a cell that covers several pixels is represented by its centre pixel.
+    A map that is not finite has no peak: its box is empty.
 
     Args:
         saliency: (B, h, w).

@@ -4,7 +4,7 @@ Walawalkar et al., ICASSP 2020; §2 of the Saliency Grafting paper. Shapes: B ba
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,8 +50,18 @@ def attentive_cutmix(images: Tensor, labels: Tensor, saliency: Tensor, *, partne
     return MixedBatch(mixed, labels, labels[partner], pixel_area(mask, height, width, shown), mask, partner)
 
 
+class AttentiveCutMixDraws(NamedTuple):
+    """The draws of one batch.
+
+    Args:
+        partner: (B,).
+    """
+
+    partner: Tensor
+
+
 @dataclass(frozen=True, kw_only=True)
-class AttentiveCutMix(BatchMixer[Tensor]):
+class AttentiveCutMix(BatchMixer[AttentiveCutMixDraws]):
     """Draw partners, then paste the most attended cells of each source.
 
     The map may come from any network: a frozen one, as the authors use, or the one in training.
@@ -84,13 +94,13 @@ class AttentiveCutMix(BatchMixer[Tensor]):
         if self.k > self.grid**2:
             raise ValueError(f"k must be at most {self.grid**2}, the cells of the grid, got {self.k}")
 
-    def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        return self.draw_partners(images, generator)
+    def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> AttentiveCutMixDraws:
+        return AttentiveCutMixDraws(self.draw_partners(images, generator))
 
-    def apply(self, images: Tensor, labels: Tensor, saliency: Tensor | None, drawn: Tensor) -> MixedBatch:
+    def apply(self, images: Tensor, labels: Tensor, saliency: Tensor | None, drawn: AttentiveCutMixDraws) -> MixedBatch:
         saliency = self._check_saliency(saliency)
         if self.grid is not None:
             if self.grid > min(images.shape[2:]):
                 raise ValueError(f"grid must not exceed the image {tuple(images.shape[2:])}, got {self.grid}")
             saliency = resize_saliency(saliency, self.grid)
-        return attentive_cutmix(images, labels, saliency, partner=drawn, k=self.k)
+        return attentive_cutmix(images, labels, saliency, partner=drawn.partner, k=self.k)

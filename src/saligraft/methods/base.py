@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
 
@@ -176,7 +176,11 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
             checks.saliency_values(saliency)
         elif self.needs_saliency:
             self._check_saliency(saliency)
-        return self.apply(images, labels, saliency, self.draw(images, generator=generator))
+        draw = self.draw
+        if torch.compiler.is_compiling():  # in a user's compiled function: a generator cannot be traced
+            disable: Callable[..., Any] = torch.compiler.disable
+            draw = disable(draw)
+        return self.apply(images, labels, saliency, draw(images, generator=generator))
 
     def _check_saliency(self, saliency: Tensor | None) -> Tensor:
         if saliency is None:

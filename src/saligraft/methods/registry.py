@@ -1,23 +1,13 @@
-"""The one list of methods: the command line, recipes, steps, pages and tests read it.
+"""The methods of `names.py` with their classes."""
 
-To add a method, write its file and add its line here.
-"""
-
+import importlib
 import sys
 from typing import Any, NamedTuple
 
 from saligraft.import_path import import_object, is_import_path
-from saligraft.methods.attentive_cutmix import AttentiveCutMix
-from saligraft.methods.augmix import AugMix
 from saligraft.methods.base import BatchMixer
-from saligraft.methods.cutmix import CutMix
-from saligraft.methods.cutout import Cutout
 from saligraft.methods.kinds import FeatureMixer, ImageTransform, StepStrategy
-from saligraft.methods.manifold_mixup import ManifoldMixup
-from saligraft.methods.mixup import Mixup
-from saligraft.methods.puzzlemix import PuzzleMix
-from saligraft.methods.saliency_grafting import SaliencyGrafting
-from saligraft.methods.saliencymix import SaliencyMix
+from saligraft.names import METHODS
 from saligraft.saliency.base import Passes
 
 KINDS: dict[str, type] = {
@@ -47,34 +37,18 @@ class Entry(NamedTuple):
         return next(name for name, kind in KINDS.items() if issubclass(self.method, kind))
 
     @property
-    def saliency_source(self) -> str | None:
-        """The saliency source that its authors use; None for methods without saliency."""
-        source: str | None = self.method.saliency_source
-        return source
-
-    @property
-    def with_originals(self) -> bool:
-        """Whether training also uses the originals."""
-        return bool(self.method.with_originals)
-
-    @property
     def purpose(self) -> str:
         """What the method does: the first line of its module, after its name."""
         line = (sys.modules[self.method.__module__].__doc__ or "").partition("\n")[0].partition(": ")[2]
         return line[:1].upper() + line[1:]
 
 
-REGISTRY: dict[str, Entry] = {
-    "mixup": Entry(Mixup, "Mixup", Passes(1, 1)),
-    "cutmix": Entry(CutMix, "CutMix", Passes(1, 1)),
-    "puzzlemix": Entry(PuzzleMix, "PuzzleMix", Passes(2, 2)),
-    "attentive-cutmix": Entry(AttentiveCutMix, "Attentive CutMix", Passes(2, 1)),
-    "saliencymix": Entry(SaliencyMix, "SaliencyMix", Passes(1, 1)),
-    "saliency-grafting": Entry(SaliencyGrafting, "Saliency Grafting", Passes(2, 2)),
-    "cutout": Entry(Cutout, "Cutout", Passes(1, 1)),
-    "manifold-mixup": Entry(ManifoldMixup, "Manifold Mixup", Passes(1, 1)),
-    "augmix": Entry(AugMix, "AugMix", Passes(3, 3)),  # three views in one batch
-}
+def _entry(path: str, title: str, passes: tuple[int, int]) -> Entry:
+    module, _, name = path.partition(":")
+    return Entry(getattr(importlib.import_module(f"saligraft.methods.{module}"), name), title, Passes(*passes))
+
+
+REGISTRY: dict[str, Entry] = {name: _entry(*line) for methods in METHODS.values() for name, line in methods.items()}
 
 
 def find_method(name: str) -> Entry:

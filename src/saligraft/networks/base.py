@@ -95,10 +95,12 @@ def initialize(network: nn.Module, fan: Literal["fan_in", "fan_out"], *, zero_he
     """Initialise convolutions by He's normal distribution and everything else by torch's defaults.
 
     Args:
-        network: changed in place.
-        fan: what He's variance is computed over.
-        zero_head_bias: whether linear layers start without bias.
+        network: Changed in place; left unchanged on the meta device.
+        fan: What He's variance is computed over.
+        zero_head_bias: Whether linear layers start without bias.
     """
+    if any(parameter.is_meta for parameter in network.parameters()):
+        return  # nothing to fill; drawing random numbers on meta is slow
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode=fan, nonlinearity="relu")

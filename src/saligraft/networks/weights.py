@@ -63,7 +63,7 @@ def load_weights_file(network: nn.Module, file: str | Path) -> None:
     if saved:
         own = len(dict(network.named_parameters())[replaced[0]])
         warnings.warn(
-            f"the head of {file} has {saved[replaced[0]]} classes, not {own}: the network keeps a new one", stacklevel=2
+            f"the head of {file} has {saved[replaced[0]]} classes, not {own}: a new head is initialised", stacklevel=2
         )
 
 

@@ -13,6 +13,7 @@ from saligraft.reports.figures import CURVE_COLOURS, GRID_LINE, INK, MUTED, PAPE
 from saligraft.training.evaluate import Calibration, ClassErrors
 from saligraft.training.saved_run import Predictions
 
+PERCENT = PercentFormatter(symbol="\u00a0%")
 NAMED_CLASSES = 30  # more class names than this cannot be read beside a confusion matrix
 
 
@@ -49,8 +50,8 @@ def save_reliability(calibration: Calibration, path: Path) -> Path:
     for axes in (top, bottom):
         axes.grid(axis="y", color=GRID_LINE)
         axes.set_axisbelow(True)
-        axes.yaxis.set_major_formatter(PercentFormatter())
-        axes.xaxis.set_major_formatter(PercentFormatter())
+        axes.yaxis.set_major_formatter(PERCENT)
+        axes.xaxis.set_major_formatter(PERCENT)
         axes.spines[["top", "right"]].set_visible(False)
     return _save(figure, path)
 
@@ -73,7 +74,7 @@ def save_confusion(classes: ClassErrors, path: Path) -> Path:
     figure = Figure(figsize=(side, side), facecolor=PAPER, layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=100, interpolation="nearest")
-    figure.colorbar(image, shrink=0.7, format=PercentFormatter())
+    figure.colorbar(image, shrink=0.7, format=PERCENT, label="share of the true class")
     axes.set(xlabel="predicted class", ylabel="true class")
     if named:
         axes.set_xticks(range(count), classes.classes, rotation=90, fontsize=8, parse_math=False)
@@ -137,5 +138,5 @@ def _write_csv(rows: list[list[object]], path: Path) -> Path:
 def _save(figure: Figure, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as aside:
-        figure.savefig(aside, dpi=144)
+        figure.savefig(aside, dpi=144, bbox_inches="tight")
     return path

@@ -1,9 +1,10 @@
-"""Figures by matplotlib: pairs as PNG files for a README or a slide, and learning curves as SVG for a page."""
+"""Figures by matplotlib: pairs and sweeps as files for a README or a slide, and learning curves as SVG for a page."""
 
 import io
 import itertools
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from PIL import Image
 
 from saligraft.reports import tiles
 from saligraft.reports.gallery import ComparedPair, GalleryRow, Label, LabelShare, MethodSamples, Panel
+from saligraft.reports.statistics import Estimate
 
 PAPER, INK, MUTED = "#ffffff", "#1d1f24", "#666b76"
 KIND_COLOURS = {"source": "#d9590b", "destination": "#1f6fd0", "": MUTED}
@@ -32,12 +34,18 @@ LABEL_COLUMN = 2.6  # inches
 PALETTE = 256  # colours of a comparison's file: small, without visible loss
 
 # Colours of the page's style sheet, by their values in its light scheme.
-CURVE_COLOURS = ("#767b87", "#1f6fd0", "#d9590b", "#16906a", "#9a4fd0", "#b08400")
+CURVE_COLOURS = ("#6e737f", "#1f6fd0", "#d9590b", "#16906a", "#9a4fd0", "#b08400")
 GRID_LINE = "#e4e1db"
 VARIABLES = {
     **{colour: f"--curve-{place}" for place, colour in enumerate(CURVE_COLOURS, start=1)},
     **{MUTED: "--muted", GRID_LINE: "--line", PAPER: "--card"},
 }
+# Lines to compare with: the first is broad and pale, so that another at the same height shows on it.
+LEVEL_LOOKS: tuple[dict[str, Any], ...] = (
+    {"color": CURVE_COLOURS[0], "linestyle": "-", "linewidth": 4.0, "alpha": 0.4},
+    {"color": CURVE_COLOURS[3], "linestyle": "--", "linewidth": 1.8},
+    {"color": CURVE_COLOURS[4], "linestyle": ":", "linewidth": 2.2},
+)
 
 
 def valid_text(text: str) -> str:
@@ -60,10 +68,16 @@ def shortened(text: str, length: int) -> str:
         length: Letters that fit.
 
     Returns:
-        The text, or its beginning and an ellipsis.
+        The text, or its beginning and its end with an ellipsis between: names of similar classes differ in either.
+
+    Example:
+        >>> shortened("slaty backed gull", 11)
+        'slaty…gull'
     """
     text = valid_text(text)
-    return text if len(text) <= length else text[: length - 1].rstrip() + "…"
+    if len(text) <= length:
+        return text
+    return f"{text[: length // 2].rstrip()}…{text[len(text) - (length - 1) // 2 :].lstrip()}"
 
 
 def save_gallery(rows: Sequence[GalleryRow], path: Path, *, dpi: int = 200) -> Path:
@@ -84,7 +98,7 @@ def save_gallery(rows: Sequence[GalleryRow], path: Path, *, dpi: int = 200) -> P
     sheet = _Sheet([pictures], extra_width=LABEL_COLUMN)
     sheet.text(left, sheet.tops[0] - 0.05, "Label", size=9.5, colour=INK, bold=True, va="bottom")
     for row, top in zip(rows, sheet.tops, strict=True):
-        first, apart = {1: (0.30, 0.0), 2: (0.0, 0.58)}.get(len(row.labels), (0.0, 0.43))
+        first, apart = {1: (0.30, 0.0), 2: (0.0, 0.58)}.get(len(row.labels), (0.0, 0.46))
         for number, label in enumerate(row.labels):
             sheet.draw_label(row, label, left, top + first + number * apart)
     return sheet.save(path, dpi)
@@ -308,7 +322,7 @@ def curves_svg(curves: Sequence[Curve], unit: str, *, width: int, height: int) -
         raise ValueError("curves must hold at least one curve, got none")
     names_beside = width >= 600
     left, right, top, bottom = 44, 170 if names_beside else 14, 36, 40
-    # Each drawing has its own salt, so that the ids of several drawings on a page differ.
+    # Each drawing has its own salt, so that the ids of several drawings on a page differ; those of groups are removed.
     style: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": f"{width}", "font.size": 13.0}
     with matplotlib.rc_context({**style, "axes.autolimit_mode": "round_numbers", "axes.ymargin": 0.0}):
         figure = Figure(figsize=(width / 72, height / 72), dpi=72)  # 72 per inch: one unit is one CSS pixel
@@ -323,7 +337,7 @@ def curves_svg(curves: Sequence[Curve], unit: str, *, width: int, height: int) -
         hidden: dict[str, Any] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(buffer, format="svg", transparent=True, metadata=hidden)
     svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg[svg.index("<svg") :])
     for colour, variable in VARIABLES.items():
         svg = svg.replace(colour, f"var({variable})")
     return Markup(svg)
@@ -360,3 +374,52 @@ def _name_ends(axes: Axes, curves: Sequence[Curve]) -> None:
         name, value = curves[place].name, f"{curves[place].mean[-1]:.1f}"
         axes.text(box.x1 + 14, above, name, transform=None, color=colour, fontweight="bold", parse_math=False)
         axes.text(box.x1 + 14, above - 15, value, transform=None, color=MUTED)
+
+
+def save_sweep(
+    series: Mapping[str, Sequence[tuple[float, Estimate]]],
+    levels: Mapping[str, Estimate],
+    path: Path,
+    *,
+    x_title: str,
+    y_title: str,
+) -> list[Path]:
+    """Draw means with bars of one standard error against a parameter, and horizontal lines to compare with.
+
+    Args:
+        series: Points by name.
+        levels: Values that do not depend on the parameter, by name.
+        path: File to write, without suffix; its folder must exist.
+        x_title: Horizontal axis.
+        y_title: Vertical axis.
+
+    Returns:
+        The PNG and the SVG file; the same numbers give the same bytes.
+    """
+    places = sorted({x for points in series.values() for x, _ in points})
+    counts = {value.seeds for points in series.values() for _, value in points} | {v.seeds for v in levels.values()}
+    seeds = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": path.name}):
+        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        axes = figure.add_subplot(xlabel=x_title, ylabel=y_title)
+        title = "one seed" if seeds == "1" else f"mean ± standard error of {seeds} seeds"
+        axes.set_title(title, loc="right", fontsize=9, color=MUTED)
+        for (name, level), look in zip(levels.items(), itertools.cycle(LEVEL_LOOKS)):
+            axes.axhline(level.mean, label=f"{name} {level}", **look)
+        colours = itertools.cycle(reversed(CURVE_COLOURS[:3]))
+        for place, (name, points) in enumerate(series.items()):
+            x, values = zip(*sorted(points), strict=True)
+            # Beside each other, so that bars at the same place do not hide each other.
+            shift = 0.012 * (places[-1] - places[0]) * (place - (len(series) - 1) / 2)
+            errors = [0.0 if value.seeds == 1 else value.standard_error for value in values]
+            means = [value.mean for value in values]
+            bars: dict[str, Any] = {"yerr": errors, "marker": "o", "capsize": 3}
+            axes.errorbar([at + shift for at in x], means, label=name, color=next(colours), **bars)
+        if all(float(at).is_integer() for at in places):
+            axes.set_xticks(places)
+        axes.grid(color=GRID_LINE)
+        axes.legend(frameon=False)
+        files = [path.with_suffix(".png"), path.with_suffix(".svg")]
+        figure.savefig(files[0], dpi=150, metadata={"Software": None})
+        figure.savefig(files[1], metadata={"Date": None})
+    return files

@@ -4,6 +4,8 @@ Pages are Jinja2 templates in `templates/`: `base.html` is the frame, `parts.htm
 """
 
 import platform
+import shlex
+import sys
 import warnings
 from functools import cache
 from pathlib import Path
@@ -54,6 +56,11 @@ def write_page(path: Path, template: str, **values: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, text)
     return path
+
+
+def typed_command() -> str:
+    """Return the command of this process, quoted so that it can be typed again."""
+    return shlex.join(["saligraft", *sys.argv[1:]])
 
 
 def versions() -> dict[str, str]:

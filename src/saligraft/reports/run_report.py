@@ -2,17 +2,17 @@
 
 import contextlib
 import dataclasses
-import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 
 from saligraft.config.method_section import Normalization
 from saligraft.methods import REGISTRY, BatchMixer, Compose, ImageTransform
+from saligraft.pixels import denormalized, normalized
 from saligraft.reports.explorer import explorer_data, varied
 from saligraft.reports.figures import Curve
 from saligraft.reports.gallery import GalleryRow, Mixer, class_strips, draw_rows, most_balanced
@@ -20,7 +20,8 @@ from saligraft.reports.page import versions, write_page
 from saligraft.reports.tables import ResultTable
 from saligraft.saliency.base import NetworkSource
 from saligraft.saliency.sources import SALIENCY_SOURCES, saliency_source
-from saligraft.training.results import LAST_EPOCHS, EpochMetrics, Result
+from saligraft.training.accelerator import is_main_process
+from saligraft.training.results import LAST_EPOCHS, Result, has_top5
 from saligraft.training.run_folder import RECIPE, REPORT
 
 BATCH = 32  # test images that pairs are drawn from: enough to choose from, fast for any network
@@ -36,7 +37,7 @@ def write_run_page(result: Result) -> None:
     Args:
         result: What `train` returned.
     """
-    if result.folder is None or not _is_main_process():
+    if result.folder is None or not is_main_process():
         return
     pictures: dict[str, Any] = {}
     with _only_warning(f"the pictures of {REPORT}"):
@@ -46,6 +47,9 @@ def write_run_page(result: Result) -> None:
     with _only_warning(REPORT):
         recipe, summary = result.recipe, result.summary
         method = method_title(recipe.method.name)
+        errors = {"top1_error": "Top-1 error"}
+        if has_top5(len(result.test_data.classes)):
+            errors["top5_error"] = "Top-5 error"
         write_page(
             result.folder / REPORT,
             "run.html",
@@ -53,8 +57,11 @@ def write_run_page(result: Result) -> None:
             method=method,
             result=summary,
             note=NEVER_MIXED if recipe.never_mixes else "",
-            table=_result_table(summary),
-            curves=_curves(result.metrics),
+            table=_result_table(summary, errors),
+            curves=[
+                Curve(name=title, runs=(tuple(getattr(line, name) for line in result.metrics),))
+                for name, title in errors.items()
+            ],
             **pictures,
             facts=_facts(result, result.folder),
             recipe=(result.folder / RECIPE).read_text(encoding="utf-8"),
@@ -111,12 +118,6 @@ def _only_warning(what: str) -> Iterator[None]:
         warnings.warn(f"the run is finished, but {what} could not be created: {message}", stacklevel=1)
 
 
-def _is_main_process() -> bool:
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank() == 0
-    return os.environ.get("RANK", "0") == "0"
-
-
 def _mixer(result: Result) -> Mixer | None:
     """The run's method as a function from batch to mixed batch; None if images are not mixed with each other."""
     methods = result.recipe.method.build(Normalization(result.test_data.mean, result.test_data.std))
@@ -132,8 +133,7 @@ def _mixed_rows(result: Result, mixer: Mixer) -> list[GalleryRow]:
     recipe, data = result.recipe, result.test_data
     device = next(result.network.parameters()).device
     chosen = data.take(torch.linspace(0, len(data) - 1, min(BATCH, len(data))).long())
-    mean, std = (torch.tensor(values)[:, None, None] for values in (data.mean, data.std))
-    images = ((chosen.images.float() / 255 - mean) / std).to(device)
+    images = normalized(chosen.images.float() / 255, data.mean, data.std).to(device)
     labels = chosen.labels.to(device)
     saliency = None
     if recipe.method.saliency.name is not None:
@@ -143,7 +143,7 @@ def _mixed_rows(result: Result, mixer: Mixer) -> list[GalleryRow]:
     rows = draw_rows(mixer, images, labels, data.classes, **maps_and_objects, count=ROWS, seed=recipe.seed)
 
     def shown(image: Tensor) -> Tensor:
-        return (image * std + mean).clamp(0, 1)
+        return denormalized(image, data.mean, data.std).clamp(0, 1)
 
     return [
         dataclasses.replace(row, source=shown(row.source), destination=shown(row.destination), mixed=shown(row.mixed))
@@ -157,9 +157,8 @@ def _interactive_view(result: Result) -> dict[str, Any]:
     if len(data) < 2:
         return {}
     chosen = data.take(varied(data.labels))
-    mean, std = (torch.tensor(values)[:, None, None] for values in (data.mean, data.std))
     clean, device = chosen.images.float() / 255, next(result.network.parameters()).device
-    images, labels = ((clean - mean) / std).to(device), chosen.labels.to(device)
+    images, labels = normalized(clean, data.mean, data.std).to(device), chosen.labels.to(device)
     section = recipe.method.saliency
     own = None if section.name is None else section.build(result.network, Normalization(data.mean, data.std))
     view = explorer_data(
@@ -174,21 +173,14 @@ def _interactive_view(result: Result) -> dict[str, Any]:
     return {"explorer": view}
 
 
-def _result_table(result: dict[str, Any]) -> ResultTable:
+def _result_table(result: dict[str, Any], errors: Mapping[str, str]) -> ResultTable:
     rows = tuple(
         (title, *(f"{result[name][kind]:.2f} %" for kind in ("best", "last10_mean", "final")))
-        for title, name in (("Top-1 error", "top1_error"), ("Top-5 error", "top5_error"))
+        for name, title in errors.items()
     )
     return ResultTable(
         columns=("", "best epoch", f"mean of last {min(LAST_EPOCHS, result['epochs'])}", "final"), rows=rows
     )
-
-
-def _curves(metrics: Sequence[EpochMetrics]) -> list[Curve]:
-    return [
-        Curve(name="Top-1 error", runs=(tuple(line.top1_error for line in metrics),)),
-        Curve(name="Top-5 error", runs=(tuple(line.top5_error for line in metrics),)),
-    ]
 
 
 def _facts(result: Result, folder: Path) -> dict[str, str]:

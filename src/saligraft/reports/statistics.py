@@ -40,7 +40,7 @@ class Difference(NamedTuple):
 
     Args:
         mean: Mean of the differences.
-        low: Lower end of the confidence interval; NaN for a single seed.
+        low: Lower end of the confidence interval; NaN for a single seed, and where all differences are the same.
         high: Its upper end.
         seeds: Number of pairs.
         verdict: "better", "worse" or "not resolved".
@@ -51,6 +51,11 @@ class Difference(NamedTuple):
     high: float
     seeds: int
     verdict: str
+
+    @property
+    def interval(self) -> str:
+        """The interval in words; a dash without one."""
+        return "–" if math.isnan(self.low) else f"{self.low:+.2f} to {self.high:+.2f}"
 
     def __str__(self) -> str:
         interval = "" if math.isnan(self.low) else f" [{self.low:+.2f}, {self.high:+.2f}]"
@@ -92,7 +97,8 @@ def paired_difference(
 
     Returns:
         Method minus baseline. "better" or "worse" only if the 95 % interval excludes zero, which takes two seeds whose
-        differences are not the same: with no spread at all, as of errors on a handful of images, there is no interval.
+        differences are finite and not the same: with no spread at all, as of errors on a handful of images, there is
+        no interval.
 
     Example:
         >>> print(paired_difference([10.0, 11.0, 12.0], [12.0, 13.5, 14.0]))
@@ -101,11 +107,12 @@ def paired_difference(
     differences = [ours - theirs for ours, theirs in zip(method, baseline, strict=True)]
     found = estimate(differences)
     mean, count = found.mean, found.seeds
-    if count == 1:
-        return Difference(mean, math.nan, math.nan, 1, "not resolved")
+    if count == 1 or math.isclose(max(differences), min(differences), abs_tol=1e-9):  # up to rounding
+        return Difference(mean, math.nan, math.nan, count, "not resolved")
     low, high = mean - found.margin, mean + found.margin
-    resolved = "better" if (mean > 0) == higher_is_better else "worse"
-    verdict = "not resolved" if low <= 0 <= high or low == high else resolved
+    verdict = "not resolved"
+    if low > 0 or high < 0:  # false for NaN
+        verdict = "better" if (mean > 0) == higher_is_better else "worse"
     return Difference(mean, low, high, count, verdict)
 
 

@@ -1,8 +1,8 @@
 """Tables of results: the same rows of text for the terminal (rich), for a page and as Markdown."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -29,36 +29,25 @@ class ResultTable:
                 raise ValueError(f"rows must have {len(self.columns)} cells as columns do, got {row}")
 
 
-def lowest(values: Sequence[float]) -> frozenset[int]:
-    """Find the lowest of several values.
+def print_table(console: Console, table: ResultTable) -> None:
+    """Print a table: aligned on a terminal, as Markdown in a file or pipe, which has no width to fit.
 
     Args:
-        values: Any numbers.
-
-    Returns:
-        Indices of the lowest: all of them on a tie, none for fewer than two values.
-    """
-    return frozenset(i for i, value in enumerate(values) if value == min(values) and len(values) > 1)
-
-
-def terminal_table(table: ResultTable) -> RichTable:
-    """Format a table for `rich.console.Console.print`.
-
-    Args:
+        console: Where to print.
         table: The table.
-
-    Returns:
-        The table as rich prints it.
     """
+    if not console.is_terminal:
+        print(markdown_table(table), file=console.file)
+        return
     caption = "\n".join(["", *table.notes]) if table.notes else None
     out = RichTable(
         caption=caption, caption_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold"
     )
     for place, column in enumerate(table.columns):
-        out.add_column(column, justify="left" if place == 0 else "right", no_wrap=True)
+        out.add_column(column, justify="left" if place == 0 else "right", overflow="fold")
     for i, row in enumerate(table.rows):
         out.add_row(*(Text(cell, style="bold green" if (i, j) in table.best else "") for j, cell in enumerate(row)))
-    return out
+    console.print(out, "")
 
 
 def markdown_table(table: ResultTable) -> str:

@@ -20,6 +20,7 @@ from saligraft import grafting
 Picture = npt.NDArray[np.uint8]  # (H, W, 3)
 Plane = npt.NDArray[np.float32]  # (H, W)
 
+LARGEST_PNG = 20_000  # bytes: a tile with enlarged pixels takes less, one of a photograph twice as much
 TILE_SIZE = 192  # smallest side of an overlay: twice its size on the page, for high-density screens
 FINEST_GRID = 16  # finer masks are per pixel: lines between their cells would hide the picture
 SOURCE_COLOUR = (240, 110, 20)  # orange and blue stay distinct for all common kinds of colour blindness
@@ -143,19 +144,23 @@ def grafted(image: Tensor, mask: Tensor) -> Picture:
     return _rounded(out)
 
 
-def data_uri(picture: Picture, kind: str = "PNG") -> str:
+def data_uri(picture: Picture, kind: str | None = None) -> str:
     """Encode a picture as a `data:` URL to embed in a page.
 
     Args:
         picture: (H,W,3) uint8.
-        kind: "PNG", or "JPEG" for photographs: a fifth of the size, but lossy.
+        kind: "PNG", or "JPEG" for photographs: a fifth of the size, but lossy. None for PNG where it is small.
 
     Returns:
         The URL, `data:image/png;base64,...`.
     """
-    options: dict[str, Any] = {"optimize": True} if kind == "PNG" else {"quality": 85}
+    # Without subsampling, JPEG keeps the colour of thin lines.
+    options: dict[str, Any] = {"quality": 85, "subsampling": 0} if kind == "JPEG" else {"optimize": True}
     buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, kind, **options)
+    Image.fromarray(picture).save(buffer, kind or "PNG", **options)
+    if kind is None and buffer.tell() > LARGEST_PNG:
+        return data_uri(picture, "JPEG")
+    kind = kind or "PNG"
     return f"data:image/{kind.lower()};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from saligraft import checks
+from saligraft.pixels import denormalized
 from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.cached import in_cached_parts
 
@@ -140,8 +141,7 @@ class BottomUp(SaliencySource):
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, images.shape[1]):
                 raise ValueError(f"{name} must have 1 or {images.shape[1]} entries, one per channel, got {len(values)}")
-        mean, std = (images.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
-        return images * std + mean
+        return denormalized(images, self.mean, self.std)
 
 
 @dataclass(frozen=True, kw_only=True)

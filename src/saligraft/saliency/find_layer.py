@@ -54,9 +54,9 @@ ACTIVATIONS: dict[Callable[..., Any], tuple[str, int]] = {
     F.elu: ("elu", 1),
     F.leaky_relu: ("leaky_relu", 1),
 }
-# Their output size is fixed: VGG's 7 x 7, which only repeats cells of small images.
 # Modules on videos or signals whose output has its channels first.
 CHANNELS_FIRST = (nn.Conv1d, nn.Conv3d, nn.BatchNorm1d, nn.BatchNorm3d, nn.MaxPool1d, nn.MaxPool3d, nn.AvgPool1d)
+# Their output size is fixed: VGG's 7 x 7, which only repeats cells of small images.
 RESIZING_POOLS = (F.adaptive_avg_pool2d, F.adaptive_max_pool2d)
 
 

@@ -168,9 +168,9 @@ class SaliencyMemory:
     """The remembered maps of all samples, in half precision: ``GraftingStep(..., passes="remembered", memory=...)``.
 
     Maps are stored relative to the mean of all maps of their step: raw ones may exceed the range of half precision, and
-    their scale drifts as the network learns, while masks and label weights do not depend on a map's scale. A new look
-    at a cell counts half, all earlier ones together the other half, in proportion to the share of the cell that the
-    view shows of the sample. What a sample's first view does not show is filled with the mean of what it does.
+    their scale drifts as the network learns, while masks and label weights do not depend on a map's scale. Each new
+    observation of a cell is averaged with the stored value, weight 0.5 times the share of the cell that the view shows
+    of the sample. What a sample's first view does not show is filled with the mean of what it does.
 
     Args:
         samples: N, if known. By default the table grows with the largest index, which is read on the host at each step.

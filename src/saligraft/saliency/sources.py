@@ -98,8 +98,8 @@ class OwnFunction(SaliencySource):
     """A user's ``function(images) -> saliency`` or ``function(images, labels) -> saliency``.
 
     It gets the labels if it has a parameter `labels`, or a second one without a default. It works on copies of images
-    and labels and leaves no trace in the model: mode, buffers, `.grad`, hooks, and torch's and Python's random states
-    are the same afterwards, even after an error.
+    and labels and leaves no trace in the model: mode, buffers, `.grad`, hooks, and the random states of torch, Python
+    and NumPy are the same afterwards, even after an error.
 
     Args:
         function: function of images (B, C, H, W) that returns maps (B, h, w) or (B, 1, h, w).

@@ -91,14 +91,15 @@ def read_tokens(shape: tuple[int, ...], image: ImageShape, grids_seen: Collectio
     """Read three axes: a prefix and a grid that was seen before the tokens, or one that results from merging its cells.
 
     If only the image's pixels were seen as a grid, it is the likeliest one. Other counts, as after dropping patches,
-    form no grid; if cells were merged, at most one class token counts as a prefix.
+    form no grid; if cells were merged, at most one class token counts as a prefix. One value each is no token, but a
+    pooled vector of channels, (B, C, 1).
 
     Args:
         shape: shape of the tensor.
         image: size of the images.
         grids_seen: grids of maps and tokens earlier in the pass.
     """
-    if len(shape) != 3 or image.batch not in shape[:2]:
+    if len(shape) != 3 or image.batch not in shape[:2] or shape[2] == 1:
         return None
     axes: Literal["bnc", "nbc"] = "bnc" if shape[0] == image.batch else "nbc"
     tokens = shape[1] if axes == "bnc" else shape[0]

@@ -147,10 +147,6 @@ class ChoiceStep(TrainingStep):
         return self._plain(images, labels) if place is None else self.steps[place](images, labels)
 
 
-# Steps of methods with noise that needs the gradient.
-NOISE_STEPS: dict[type[Any], type[TrainingStep]] = {PuzzleMix: PuzzleMixStep}
-
-
 def training_step(model: nn.Module, methods: Methods, **options: Any) -> TrainingStep:
     """Build the step that trains with a method of any kind.
 
@@ -203,12 +199,12 @@ def resolve_step(methods: Methods) -> tuple[type[TrainingStep], dict[str, Any]]:
         raise TypeError(f"methods must be methods such as Cutout() or Mixup(), got {type(last).__name__}")
     method = last if isinstance(last, BatchMixer) and not transforms else Compose([*transforms, last])
     step = GraftingStep if method.with_originals else MixingStep
-    if method.makes_noise and type(method) not in NOISE_STEPS:
+    if method.makes_noise and type(method) is not PuzzleMix:
         raise ValueError(
             "a method with an adversarial_probability above 0 must be used alone or in a MethodChoice, "
             f"got it in {type(method).__name__}"
         )
-    return NOISE_STEPS[type(method)] if method.makes_noise else step, {"method": method}
+    return PuzzleMixStep if method.makes_noise else step, {"method": method}
 
 
 def _check_transforms(transforms: Sequence[object]) -> tuple[ImageTransform[Any], ...]:

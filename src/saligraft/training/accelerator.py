@@ -128,6 +128,13 @@ def average_buffers(accelerator: Accelerator, network: nn.Module) -> None:
             buffer.copy_(accelerator.reduce(buffer, reduction="mean"))
 
 
+def is_main_process() -> bool:
+    """Return whether this process is the one to print and write; without a process group the launcher's RANK tells."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank() == 0
+    return int(os.environ.get("RANK", "0")) == 0
+
+
 def leave_group() -> bool:
     """Leave the process group, if there is one.
 
@@ -139,10 +146,9 @@ def leave_group() -> bool:
         >>> leave_group()
         True
     """
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return int(os.environ.get("RANK", "0")) == 0
-    is_main: bool = distributed.get_rank() == 0
-    distributed.destroy_process_group()
+    is_main = is_main_process()
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
     return is_main
 
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from torch import distributed
-
 from saligraft.config.recipe_file import load_recipe
 from saligraft.io.files import write_atomic
+from saligraft.training.accelerator import is_main_process
 from saligraft.training.results import Result
 from saligraft.training.trainer import train
 
@@ -44,7 +43,7 @@ class BestOf:
 
     @property
     def best(self) -> str:
-        """The value with the lowest of these errors; the first of equals."""
+        """The value with the lowest of these errors; ties go to the first."""
         return min(self.errors, key=self.errors.__getitem__)
 
 
@@ -125,7 +124,7 @@ def train_best_of(
             after_run(result)
         summaries[value] = tuple(results)
     outcome = BestOf(setting=setting, folders=folders, summaries=summaries)
-    if not distributed.is_initialized() or distributed.get_rank() == 0:
+    if is_main_process():
         table = {
             "setting": setting,
             "picked_on": "test error of the best epoch, mean over seeds, as in the paper: the number is optimistic",

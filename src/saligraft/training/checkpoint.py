@@ -113,7 +113,24 @@ def read(path: Path) -> Checkpoint:
     Args:
         path: Its folder; a damaged one raises a ValueError.
     """
-    return Checkpoint(path=path, state=_verified_state(path))
+    try:
+        text = (path / STATE).read_text(encoding="utf-8")
+        state = json.loads(text)
+        if state["format"] != FORMAT:
+            raise ValueError(f"{STATE} must have format {FORMAT}, got {state['format']!r}")
+        if _sealed({name: value for name, value in state.items() if name != SEAL}) != text:
+            raise ValueError(f"{STATE} does not match its own checksum")
+        checksums: dict[str, str] = dict(state["files"])
+    except UNREADABLE as error:
+        raise ValueError(f"{STATE} cannot be read ({type(error).__name__})") from error
+    for name, expected in checksums.items():
+        try:
+            checksum = _checksum(path / name)
+        except OSError as error:
+            raise ValueError(f"{name} cannot be read ({error.strerror})") from error
+        if checksum != expected:
+            raise ValueError(f"{name} does not match its checksum in {STATE}")
+    return Checkpoint(path=path, state=dict(state))
 
 
 def latest(
@@ -190,32 +207,10 @@ def _finish_renaming(folder: Path) -> None:
     """Name a complete checkpoint after a kill between the removal of the one it replaces and its renaming."""
     for partial, final in _hidden(folder, PARTIAL):
         with suppress(ValueError):
-            _verified_state(partial)
+            read(partial)
             if not _own_files(final):
                 _move_foreign_files(final, partial)
                 rename_durably(partial, final)
-
-
-def _verified_state(path: Path) -> dict[str, Any]:
-    """Read the state of a checkpoint and compare all files with their checksums."""
-    try:
-        text = (path / STATE).read_text(encoding="utf-8")
-        state = json.loads(text)
-        if state["format"] != FORMAT:
-            raise ValueError(f"{STATE} must have format {FORMAT}, got {state['format']!r}")
-        if _sealed({name: value for name, value in state.items() if name != SEAL}) != text:
-            raise ValueError(f"{STATE} does not match its own checksum")
-        checksums: dict[str, str] = dict(state["files"])
-    except UNREADABLE as error:
-        raise ValueError(f"{STATE} cannot be read ({type(error).__name__})") from error
-    for name, expected in checksums.items():
-        try:
-            checksum = _checksum(path / name)
-        except OSError as error:
-            raise ValueError(f"{name} cannot be read ({error.strerror})") from error
-        if checksum != expected:
-            raise ValueError(f"{name} does not match its checksum in {STATE}")
-    return dict(state)
 
 
 def _write(path: Path, tensors: Tensors) -> str:

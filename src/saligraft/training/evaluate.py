@@ -19,6 +19,7 @@ from saligraft.data import Batch
 from saligraft.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from saligraft.data.occlude import GRID, hidden_cells, occlude
 from saligraft.io.files import write_atomic
+from saligraft.pixels import denormalized, normalized
 from saligraft.saliency.class_activation import ClassActivation
 from saligraft.saliency.rescale import resize_saliency
 from saligraft.training.localization import LEAST_IOU, THRESHOLD, box_iou, boxes_in_view, map_boxes
@@ -51,16 +52,18 @@ def evaluate(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], accel
     """
     was_training = network.training
     network.eval()
-    sums = [batch_sums(network(images).float(), labels) for images, labels in batches]
-    network.train(was_training)
+    try:
+        sums = [batch_sums(network(images).float(), labels) for images, labels in batches]
+    finally:
+        network.train(was_training)
     return total_scores(sums, accelerator)
 
 
 AnyRun = str | Path | SavedRun
 
 
-def _load(run: AnyRun, overrides: Iterable[str]) -> SavedRun:
-    return run if isinstance(run, SavedRun) else load_run(run, overrides)
+def _load(run: AnyRun) -> SavedRun:
+    return run if isinstance(run, SavedRun) else load_run(run)
 
 
 def _score_variants(run: SavedRun, variants: Callable[[Batch], Iterator[Tensor]], count: int) -> list[Scores]:
@@ -72,12 +75,11 @@ def _score_variants(run: SavedRun, variants: Callable[[Batch], Iterator[Tensor]]
     return [total_scores(variant_sums, run.accelerator) for variant_sums in sums]
 
 
-def evaluate_run(run: AnyRun, overrides: Iterable[str] = ()) -> Scores:
+def evaluate_run(run: AnyRun) -> Scores:
     """Rebuild network and test data of a run folder and test again; equals the run's final numbers.
 
     Args:
         run: Folder of a finished run, or the loaded run.
-        overrides: Changes to its recipe, "section.key=value", such as other test data.
 
     Returns:
         Mean loss and errors in percent.
@@ -87,14 +89,13 @@ def evaluate_run(run: AnyRun, overrides: Iterable[str] = ()) -> Scores:
         >>> evaluate_run("runs/mine").top1_error <= 100
         True
     """
-    return _load(run, overrides).predictions.scores
+    return _load(run).predictions.scores
 
 
 @torch.no_grad()
 def evaluate_occluded(
     run: AnyRun,
     shares: Sequence[float],
-    overrides: Iterable[str] = (),
     reference: str | Path | None = None,
 ) -> list[Scores]:
     """Test a run again for each share of the most salient cells hidden under the data mean (§5.3, Table 7).
@@ -102,7 +103,6 @@ def evaluate_occluded(
     Args:
         run: Folder of a finished run, or the loaded run.
         shares: Shares of hidden cells of an 8 × 8 grid, each in [0, 1].
-        overrides: Changes to its recipe, "section.key=value".
         reference: A run folder whose network's feature map decides which cells are salient, so that several runs are
             tested on the same images; by default the tested network's own.
 
@@ -115,7 +115,7 @@ def evaluate_occluded(
         3
     """
     counts = [hidden_cells(share) for share in shares]
-    run = _load(run, overrides)
+    run = _load(run)
     source = (run if reference is None else load_run(reference, tested=run)).saliency()
 
     def occluded(batch: Batch) -> Iterator[Tensor]:
@@ -130,9 +130,9 @@ class Localization(NamedTuple):
     """How well boxes from class activation maps agree with the true ones, in percent of the test images.
 
     Args:
-        accuracy: IoU > 0.5 and the class right: the paper's "Loc Acc" (Table 10).
-        gt_known: IoU > 0.5, whatever the predicted class.
-        class_accuracy: The class right, whatever the box.
+        accuracy: IoU > 0.5 and the correct class: the paper's "Loc Acc" (Table 10).
+        gt_known: IoU > 0.5, regardless of the predicted class.
+        class_accuracy: The correct class, regardless of the box.
         mean_iou: Mean IoU, times 100.
         map_size: Height and width of the map before it is resized.
     """
@@ -145,7 +145,7 @@ class Localization(NamedTuple):
 
 
 @torch.no_grad()
-def evaluate_localization(run: AnyRun, overrides: Iterable[str] = (), *, threshold: float = THRESHOLD) -> Localization:
+def evaluate_localization(run: AnyRun, *, threshold: float = THRESHOLD) -> Localization:
     """Localise objects by class activation maps, as in appendix A, Table 10; see `saligraft.training.localization`.
 
     The map is that of the label's class: where the prediction is right, which alone counts for the accuracy, that is
@@ -153,7 +153,6 @@ def evaluate_localization(run: AnyRun, overrides: Iterable[str] = (), *, thresho
 
     Args:
         run: Folder of a finished run on data with boxes, or the loaded run.
-        overrides: Changes to its recipe, "section.key=value".
         threshold: Share of the map's maximum above which pixels belong to the object.
 
     Returns:
@@ -165,19 +164,18 @@ def evaluate_localization(run: AnyRun, overrides: Iterable[str] = (), *, thresho
         True
     """
     checks.probability("threshold", threshold)
-    run = _load(run, overrides)
+    run = _load(run)
     if run.data.boxes is None:
         raise ValueError(
             f"localization needs data with boxes, such as shapes, cub or tiny-imagenet, got {run.data.name}"
         )
-    section = run.recipe.method.saliency
-    source = ClassActivation(run.network, section.layer, negative="shift")
+    source = ClassActivation(run.network, negative="shift")
     rows = []
     size = run.data.image_shape[1:]
     for batch in run.batches():
         maps = source(batch.images, batch.labels)
         true = boxes_in_view(run.data.boxes[batch.index.cpu()], batch.geometry, size)
-        rows.append((batch.index.cpu(), box_iou(map_boxes(maps, size, threshold), true).cpu()))
+        rows.append((batch.index.cpu(), box_iou(map_boxes(maps, size, threshold), true)))
     (iou,) = run.gather(rows)
     right = run.predictions.predicted == run.predictions.labels
     located = iou > LEAST_IOU
@@ -195,7 +193,7 @@ class Calibration(NamedTuple):
         mce: The largest such gap of any bin, in percent.
         mean_confidence: Mean confidence in percent.
         accuracy: Accuracy in percent.
-        counts: Images in each bin, from the least confidence on.
+        counts: Images in each bin, in ascending order of confidence.
         confidences: Mean confidence of each bin in percent; 0 where it is empty.
         accuracies: Accuracy of each bin in percent; 0 where it is empty.
     """
@@ -226,9 +224,9 @@ def calibration(confidence: Tensor, right: Tensor, bins: int = BINS) -> Calibrat
         40.0
     """
     checks.whole_number("bins", bins, least=1)
-    confidence = confidence.double()
+    confidence, right = confidence.cpu().double(), right.cpu()
     # Edges belong to the bin below; 0 to the first.
-    edges = torch.arange(1, bins, dtype=torch.float64, device=confidence.device) / bins
+    edges = torch.arange(1, bins, dtype=torch.float64) / bins
     place = torch.bucketize(confidence, edges)
     counts = torch.bincount(place, minlength=bins)
     sums = [torch.bincount(place, weights=values.double(), minlength=bins) for values in (confidence, right)]
@@ -245,12 +243,11 @@ def calibration(confidence: Tensor, right: Tensor, bins: int = BINS) -> Calibrat
     )
 
 
-def evaluate_calibration(run: AnyRun, overrides: Iterable[str] = (), *, bins: int = BINS) -> Calibration:
+def evaluate_calibration(run: AnyRun, *, bins: int = BINS) -> Calibration:
     """Compute the expected calibration error of a run on its test images.
 
     Args:
         run: Folder of a finished run, or the loaded run.
-        overrides: Changes to its recipe, "section.key=value".
         bins: Number of bins.
 
     Returns:
@@ -262,7 +259,7 @@ def evaluate_calibration(run: AnyRun, overrides: Iterable[str] = (), *, bins: in
         10
     """
     checks.whole_number("bins", bins, least=1)
-    predictions = _load(run, overrides).predictions
+    predictions = _load(run).predictions
     return calibration(predictions.confidence, predictions.predicted == predictions.labels, bins)
 
 
@@ -289,12 +286,11 @@ class ClassErrors(NamedTuple):
         return [100 * (1 - hits / count) if count else None for hits, count in zip(right, self.counts, strict=True)]
 
 
-def evaluate_classes(run: AnyRun, overrides: Iterable[str] = ()) -> ClassErrors:
+def evaluate_classes(run: AnyRun) -> ClassErrors:
     """Count, for each true class, how often each class is predicted.
 
     Args:
         run: Folder of a finished run, or the loaded run.
-        overrides: Changes to its recipe, "section.key=value".
 
     Returns:
         The confusion matrix and class names.
@@ -304,7 +300,7 @@ def evaluate_classes(run: AnyRun, overrides: Iterable[str] = ()) -> ClassErrors:
         >>> evaluate_classes("runs/mine").confusion.shape
         torch.Size([10, 10])
     """
-    run = _load(run, overrides)
+    run = _load(run)
     predictions, count = run.predictions, len(run.data.classes)
     pairs = torch.bincount(predictions.labels * count + predictions.predicted, minlength=count * count)
     return ClassErrors(run.data.classes, pairs.view(count, count))
@@ -328,14 +324,11 @@ class CorruptionErrors(NamedTuple):
 
 
 @torch.no_grad()
-def evaluate_corruptions(
-    run: AnyRun, overrides: Iterable[str] = (), *, names: Sequence[str] = tuple(CORRUPTIONS)
-) -> CorruptionErrors:
+def evaluate_corruptions(run: AnyRun, *, names: Sequence[str] = tuple(CORRUPTIONS)) -> CorruptionErrors:
     """Test a run on corrupted images, every corruption at every severity; the same images for every run.
 
     Args:
         run: Folder of a finished run, or the loaded run.
-        overrides: Changes to its recipe, "section.key=value".
         names: Corruptions of `saligraft.data.corruptions.CORRUPTIONS`.
 
     Returns:
@@ -348,16 +341,14 @@ def evaluate_corruptions(
     """
     for name in names:
         checks.one_of("corruption", name, tuple(CORRUPTIONS))
-    run = _load(run, overrides)
+    run = _load(run)
     cases = [(name, severity) for name in names for severity in SEVERITIES]
-    mean, std = (
-        torch.tensor(values, device=run.accelerator.device)[:, None, None] for values in (run.data.mean, run.data.std)
-    )
+    statistics = run.data.mean, run.data.std
 
     def corrupted(batch: Batch) -> Iterator[Tensor]:
-        pixels = (batch.images * std + mean).clamp(0, 1)
+        pixels = denormalized(batch.images, *statistics).clamp(0, 1)
         for case in cases:
-            yield (corrupt(pixels, batch.index, *case) - mean) / std
+            yield normalized(corrupt(pixels, batch.index, *case), *statistics)
 
     scores = dict(zip(cases, _score_variants(run, corrupted, len(cases)), strict=True))
     errors = {name: tuple(scores[name, severity].top1_error for severity in SEVERITIES) for name in names}

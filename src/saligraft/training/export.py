@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from saligraft.checks import one_of
+from saligraft.import_path import install_command
 from saligraft.io.files import atomic_path
 from saligraft.training.run_folder import METADATA, ONNX, PROGRAM
 from saligraft.training.saved_run import SavedRun
@@ -61,7 +62,7 @@ def export_run(run: SavedRun, file_format: str, out: str | Path | None = None) -
 
 
 def _largest_difference(network: nn.Module, program: Callable[[Tensor], Tensor], example: Tensor) -> float:
-    """Compare at other batch sizes than the exported one; raise where the file computes something else."""
+    """Compare at other batch sizes than the exported one; raise if its results differ."""
     largest = 0.0
     for size in BATCHES:
         images = torch.rand((size, *example.shape[1:]), generator=torch.Generator().manual_seed(size))
@@ -93,7 +94,7 @@ def _load_program(path: Path) -> Callable[[Tensor], Tensor]:
 def _write_onnx(network: nn.Module, example: Tensor, facts: str, path: Path) -> None:
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
-        raise ModuleNotFoundError(f"ONNX needs {missing[0]}: pip install 'saligraft[export]'")
+        raise ModuleNotFoundError(f"ONNX needs {missing[0]}: {install_command('export')}")
     options: dict[str, Any] = {"input_names": [INPUT], "output_names": [OUTPUT], "verbose": False}
     program = torch.onnx.export(_exported(network, example), (example,), dynamo=True, **options)
     assert program is not None

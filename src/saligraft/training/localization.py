@@ -1,7 +1,7 @@
 """Weakly supervised localisation: a box from a class activation map, compared with the true one.
 
-The protocol of Yun et al. (CutMix, ICCV 2019) that the paper's appendix A follows, as in the code of Choe & Shim (ADL,
-CVPR 2019), whom it is from: CAM of the label's class, upsampled to the image and shifted to a minimum of 0; what
+The protocol of Yun et al. (CutMix, ICCV 2019) that the paper's appendix A follows, as in the original code of Choe &
+Shim (ADL, CVPR 2019): CAM of the label's class, upsampled to the image and shifted to a minimum of 0; what
 exceeds 15 % of its maximum; the smallest box around the largest connected component of that.
 Shapes: B batch, H W pixels; a box is x0 y0 x1 y1, ends exclusive.
 """
@@ -14,13 +14,13 @@ from saligraft import checks
 from saligraft.data.shapes import mask_boxes
 
 THRESHOLD = 0.15  # of the map's maximum
-LEAST_IOU = 0.5  # a box is right above it
+LEAST_IOU = 0.5  # above it, a box counts as correct
 
 
 def map_boxes(maps: Tensor, size: tuple[int, int], threshold: float = THRESHOLD) -> Tensor:
     """Return the box around the largest connected component of each map's high values.
 
-    Pixels that touch, also at a corner, are connected; the largest component has the most pixels, of several the first.
+    Pixels that touch, also at a corner, are connected; the largest component has the most pixels; ties go to the first.
 
     Args:
         maps: Class activation maps (B,h,w); evidence against the class is negative.
@@ -45,7 +45,7 @@ def map_boxes(maps: Tensor, size: tuple[int, int], threshold: float = THRESHOLD)
 
 
 def largest_components(masks: Tensor) -> Tensor:
-    """Keep the largest 8-connected component of each mask, the first of several; empty masks stay empty.
+    """Keep the largest 8-connected component of each mask; ties go to the first, empty masks stay empty.
 
     Args:
         masks: (B,H,W) bool.
@@ -105,14 +105,13 @@ def box_masks(boxes: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def box_iou(first: Tensor, second: Tensor) -> Tensor:
-    """Return intersection over union (B,) of boxes (B,4), pair by pair; 0 for two empty ones.
+    """Return intersection over union (B,) of boxes (B,4), pair by pair, on the host; 0 for two empty ones.
 
     Args:
         first: Boxes (B,4).
         second: Boxes (B,4).
     """
-
-    first, second = first.double(), second.double()
+    first, second = first.cpu().double(), second.cpu().double()  # not every device has float64
     start, end = torch.maximum(first[:, :2], second[:, :2]), torch.minimum(first[:, 2:], second[:, 2:])
     shared = (end - start).clamp(min=0).prod(dim=1)
     total = sum((box[:, 2:] - box[:, :2]).clamp(min=0).prod(dim=1) for box in (first, second))

@@ -49,7 +49,7 @@ def match_temperature(
         folder: Folder of a finished run.
         temperature: T to find k for.
         k: Cells to find T for; one of the two must be given.
-        grid: Cells a side.
+        grid: Cells per side.
         images: Maximum number of images whose maps are used.
         overrides: Changes to the run's recipe, "section.key=value".
     """

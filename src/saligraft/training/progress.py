@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from saligraft.io.streams import unbreakable
-from saligraft.training.results import EpochMetrics, EpochTiming
+from saligraft.training.results import EpochMetrics, EpochTiming, has_top5
 
 SECONDS_BETWEEN_LINES = 30.0  # within an epoch, in a file or pipe
 
 
 class Reporter:
-    """Receives a run's progress from the trainer; subclasses show what they like of it.
+    """Receives a run's progress from the trainer; subclasses choose what to show.
 
     Example:
         >>> from saligraft.training import EpochMetrics, Reporter
@@ -28,6 +28,9 @@ class Reporter:
         >>> Errors().epoch(metrics, timing=None)  # as `train(recipe, reporter=Errors())` does
         1 80.0
     """
+
+    classes: int | None = None
+    """Number of classes of the run; the trainer sets it before `start`."""
 
     def start(self, title: str, epochs: int, batches: int, done: tuple[int, int] = (0, 0)) -> None:
         """Begin or resume a run.
@@ -97,10 +100,11 @@ class PlainReporter(Reporter):
 
     def epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
         self.epochs_done = metrics.epoch
+        top5 = f"  top-5 error {metrics.top5_error:.2f} %" if has_top5(self.classes) else ""
         self.note(
             f"{self._epoch(metrics.epoch)}  lr {metrics.lr:.4g}"
             f"  train loss {metrics.train_loss:.4f}  test loss {metrics.test_loss:.4f}"
-            f"  top-1 error {metrics.top1_error:.2f} %  top-5 error {metrics.top5_error:.2f} %"
+            f"  top-1 error {metrics.top1_error:.2f} %{top5}"
             f"  {timing.images_per_second:.0f} images/s  {self._left()}"
         )
 

@@ -33,7 +33,7 @@ class Scores(NamedTuple):
 
 
 def batch_sums(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum loss, top-1 errors, top-5 errors and images of one batch, on the host once the device is done.
+    """Sum loss, top-1 errors, top-5 errors and images of one batch, (4,) on its device.
 
     Args:
         logits: (B,K).
@@ -43,7 +43,7 @@ def batch_sums(logits: Tensor, labels: Tensor) -> Tensor:
     rank = (order == labels[:, None]).int().argmax(dim=1)
     loss = F.cross_entropy(logits, labels, reduction="sum")
     wrong1, wrong5 = (rank >= 1).sum(), (rank >= TOP_K).sum()
-    return torch.stack([loss, wrong1, wrong5, torch.full_like(loss, len(labels))]).to("cpu")
+    return torch.stack([loss, wrong1, wrong5, torch.full_like(loss, len(labels))])
 
 
 def total_scores(sums: Sequence[Tensor], accelerator: Accelerator) -> Scores:
@@ -53,7 +53,7 @@ def total_scores(sums: Sequence[Tensor], accelerator: Accelerator) -> Scores:
         sums: `batch_sums` of this process's batches.
         accelerator: The run's accelerator.
     """
-    local = torch.stack(list(sums)).double().sum(dim=0).tolist() if sums else [0.0] * 4
+    local = torch.stack(list(sums)).cpu().double().sum(dim=0).tolist() if sums else [0.0] * 4
     loss, wrong1, wrong5, images = sum_over_processes(accelerator, local)
     if images == 0:
         raise ValueError("the test set must hold at least one image, got none")
@@ -88,7 +88,7 @@ class EpochTiming(NamedTuple):
         seconds: Seconds of the training part, by the clock.
         images_per_second: Images per second of the training part, by the clock.
         test_seconds: Seconds of the test after it, by the clock.
-        cpu_seconds: CPU time of this process while training, which other programs do not prolong.
+        cpu_seconds: CPU time of this process while training, unaffected by other programs.
     """
 
     epoch: int
@@ -121,11 +121,20 @@ class Result:
     folder: Path | None
 
 
+def has_top5(classes: int | None) -> bool:
+    """Return whether the top-5 error says anything: with five classes or fewer it is always 0.
+
+    Args:
+        classes: Number of classes; None if it is not known.
+    """
+    return classes is None or classes > 5
+
+
 def summarize(recipe: Recipe, metrics: Sequence[EpochMetrics], parameters: int) -> dict[str, Any]:
     """Return the content of result.json.
 
-    The best epoch is the one with the lowest top-1 error on the test set, the last of equals as in the code of CutMix's
-    authors. `top5_error.best` is that epoch's top-5 error, which the paper's tables report; `top5_error.lowest` is the
+    The best epoch is the one with the lowest top-1 error on the test set; ties go to the last, as in CutMix's
+    code. `top5_error.best` is that epoch's top-5 error, which the paper's tables report; `top5_error.lowest` is the
     lowest of any epoch.
 
     Args:

@@ -23,17 +23,19 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 from saligraft.config.recipe import Recipe
+from saligraft.config.recipe_file import MARKER as MARKER
+from saligraft.config.recipe_file import OCCUPIED, dump_recipe, load_recipe
 from saligraft.config.recipe_file import RECIPE as RECIPE
-from saligraft.config.recipe_file import dump_recipe, load_recipe
+from saligraft.config.recipe_file import RESULT as RESULT
+from saligraft.config.recipe_file import TIMING as TIMING
 from saligraft.data import Inputs
 from saligraft.io.files import atomic_path, name_in_errors, write_atomic
 from saligraft.io.locks import LOCK, RunLock
 from saligraft.training import checkpoint
 from saligraft.training.results import EpochMetrics, EpochTiming, summarize
 
-MARKER, MARKER_FORMAT = "run.json", "saligraft run 1"
-METRICS, RESULT = "metrics.jsonl", "result.json"
-TIMING, MODEL, REPORT = "timing.jsonl", "model.safetensors", "report.html"
+MARKER_FORMAT = "saligraft run 1"
+METRICS, MODEL, REPORT = "metrics.jsonl", "model.safetensors", "report.html"
 RUN_FILES = (RECIPE, METRICS, RESULT, TIMING, MODEL, REPORT)
 EVALUATION, RELIABILITY = "evaluation.json", "reliability.png"
 CONFUSION_TABLE, CONFUSION = "confusion.csv", "confusion.png"
@@ -84,17 +86,14 @@ class RunFolder:
         if overwrite and resume:
             raise ValueError("a run is either overwritten or resumed, got both")
         folder = cls(path)
-        # Leftovers of a run that was killed right at the start do not count.
+        # Leftovers of a run that was killed right at the start are ignored.
         ignored = {LOCK, f".{MARKER}.partial"} | ({MARKER} if folder.marker else set())
         names = sorted(entry.name for entry in path.iterdir() if entry.name not in ignored)
         refusal = None
         if names and not folder.marker:
             refusal = f"is not empty and has no valid {MARKER} of a run, but {_listed(names)}: choose another"
         elif names and not (overwrite or resume):
-            refusal = (
-                "is not empty: choose another (--out DIR), overwrite it (--overwrite, in Python overwrite=True) "
-                "or resume its run (--resume)"
-            )
+            refusal = OCCUPIED
         if refusal:
             folder.lock.release(restore=not folder.marker)
             raise ValueError(f"the run folder {path} {refusal}")
@@ -148,8 +147,8 @@ class RunFolder:
 
         Args:
             history: The epochs before the checkpoint.
-            device: The rest is trained on.
-            processes: The rest is trained by.
+            device: Device that trains the rest.
+            processes: Number of processes that train the rest.
         """
         checkpoint.remove_leftovers(self.path)
         facts = {"machine": machine_facts(device, processes)}
@@ -228,17 +227,6 @@ def read_marker(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def remove_run(folder: Path) -> None:
-    """Delete a run and its folder; if it also holds files of the user, they and the marker stay."""
-    run = RunFolder(folder)
-    run.remove()
-    if {entry.name for entry in folder.iterdir()} <= {MARKER, LOCK}:
-        (folder / MARKER).unlink(missing_ok=True)
-    run.close()
-    with suppress(OSError):
-        folder.rmdir()
-
-
 def read_history(folder: Path, epochs: int, digest: str) -> History:
     """Read the first epochs of a run.
 
@@ -280,7 +268,7 @@ def read_finished(folder: Path, recipe: Recipe) -> History | None:
     if not checkpoint.paths(folder):  # it would be trained again from the start
         raise ValueError(
             f"the run in {folder} is finished, but {METRICS}, {RESULT} and {MODEL} do not agree and there is no "
-            "checkpoint: nothing to resume"
+            "checkpoint to resume: delete the folder to train again"
         )
     return None
 
@@ -315,9 +303,7 @@ def load_weights(folder: Path, network: nn.Module) -> None:
         folder: Run folder.
         network: Network built from the run's recipe.
     """
-    path = folder / MODEL
-    if not path.is_file():
-        raise ValueError(f"{folder} holds no {MODEL}: not the folder of a finished run")
+    path = _model_file(folder)
     try:
         load_model(network, str(path))
     except SafetensorError as error:
@@ -329,20 +315,27 @@ def load_weights(folder: Path, network: nn.Module) -> None:
         raise ValueError(f"{path} does not fit the recipe's network: {first}{more}") from error
 
 
-def read_inputs(folder: Path) -> Inputs | None:
-    """Read class names, normalisation and image size from model.safetensors; None if it does not have them.
+def read_inputs(folder: Path) -> Inputs:
+    """Read class names, normalisation and image size from model.safetensors; errors are one line.
 
     Args:
         folder: Run folder.
     """
+    path = _model_file(folder)
     try:
-        with safe_open(str(folder / MODEL), "pt") as file:
+        with safe_open(str(path), "pt") as file:
             facts = json.loads((file.metadata() or {})[METADATA])
         names = ("classes", "mean", "std", "image_shape")
         lists = {name: tuple(facts[name]) for name in names}
         return Inputs(**lists, test_crop=float(facts["test_crop"]), keep_ratio=bool(facts["keep_ratio"]))
-    except (SafetensorError, *DAMAGED):  # damage is reported where the weights are read
-        return None
+    except (SafetensorError, *DAMAGED) as error:
+        raise ValueError(f"{path} is damaged: its metadata cannot be read ({error})") from error
+
+
+def _model_file(folder: Path) -> Path:
+    if not (folder / MODEL).is_file():
+        raise ValueError(f"{folder} holds no {MODEL}: not the folder of a finished run")
+    return folder / MODEL
 
 
 def machine_facts(device: torch.device, processes: int) -> dict[str, Any]:

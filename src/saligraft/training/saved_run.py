@@ -34,7 +34,7 @@ from saligraft.training.state import load_tested_network
 
 
 class Predictions(NamedTuple):
-    """A network's answers to all test images, on the host, in the order of the data set.
+    """A network's outputs for all test images, on the host, in the order of the data set.
 
     Args:
         labels: True classes (N,).
@@ -48,7 +48,7 @@ class Predictions(NamedTuple):
 
     @property
     def predicted(self) -> Tensor:
-        """The most probable class of each image (N,); of equal ones the first."""
+        """The most probable class of each image (N,); ties go to the lower index."""
         return self.logits.argsort(dim=1, descending=True, stable=True)[:, 0]
 
     @property
@@ -130,7 +130,7 @@ class SavedRun:
             top: Number of classes to return, at most all.
 
         Returns:
-            For each image, also a single one, its most probable classes with their probabilities, the most probable
+            For each image, even a single one, its most probable classes with their probabilities, the most probable
             first.
         """
         checks.whole_number("top", top, least=1)
@@ -142,7 +142,7 @@ class SavedRun:
         for start in range(0, len(images), size):
             batch = torch.stack([self.transform(image) for image in images[start : start + size]])
             batch = in_memory_format(self.recipe, batch.to(self.accelerator.device))
-            best = self.network(batch).double().softmax(dim=1).topk(min(top, len(self.classes)))
+            best = self.network(batch).cpu().double().softmax(dim=1).topk(min(top, len(self.classes)))
             for chosen, shares in zip(best.indices.tolist(), best.values.tolist(), strict=True):
                 answers.append([(self.classes[place], share) for place, share in zip(chosen, shares, strict=True)])
         return answers
@@ -150,7 +150,7 @@ class SavedRun:
     @cached_property
     @torch.no_grad()
     def predictions(self) -> Predictions:
-        """The network's answers to all test images, from one pass that all evaluations share."""
+        """The network's outputs for all test images, from one pass that all evaluations share."""
         sums, rows = [], []
         for batch in self.batches():
             logits = self.network(batch.images).float()
@@ -168,9 +168,11 @@ class SavedRun:
         """
         self.network.train(False)
         loader = make_loader(self.recipe, self.data if data is None else data, self.accelerator, train=False)
-        for batch in loader:
-            yield batch._replace(images=in_memory_format(self.recipe, batch.images))
-        loader.close()
+        try:
+            for batch in loader:
+                yield batch._replace(images=in_memory_format(self.recipe, batch.images))
+        finally:
+            loader.close()
 
     def through_training(self) -> Iterator[tuple[int, "SavedRun"]]:
         """Iterate over epochs and the run with the network as it was tested after them, oldest first.
@@ -198,8 +200,7 @@ class SavedRun:
 
     def saliency(self) -> SaliencySource:
         """The paper's forward saliency, of the layer that the run itself used if it named one."""
-        section = self.recipe.method.saliency
-        return FeatureMap(self.network, section.layer if section.name == "feature-map" else None)
+        return FeatureMap(self.network, self.recipe.method.saliency.feature_layer)
 
 
 def load_run(
@@ -236,14 +237,15 @@ def load_run(
     if tested is not None and recipe.data.name != tested.recipe.data.name:
         raise ValueError(f"reference must be a run on {tested.recipe.data.name}, got one on {recipe.data.name}")
     accelerator = make_accelerator(recipe, to_train=False)
-    data = None if tested is None else tested.data
     inputs = read_inputs(folder)
-    if inputs is None:  # a run of an earlier version
-        data = load_split(recipe, "test") if data is None else data
-        inputs = data.inputs
     network = make_network(recipe, inputs, model)
     load_weights(folder, network)
     network = accelerator.unwrap_model(accelerator.prepare_model(network, evaluation_mode=True)).eval()
     return SavedRun(
-        folder=folder, recipe=recipe, accelerator=accelerator, network=network, inputs=inputs, test_data=data
+        folder=folder,
+        recipe=recipe,
+        accelerator=accelerator,
+        network=network,
+        inputs=inputs,
+        test_data=None if tested is None else tested.data,
     )

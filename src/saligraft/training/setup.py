@@ -268,10 +268,15 @@ def check_method(
         methods: The recipe's methods.
         frozen: The network of `method.saliency.network`, if already built.
     """
+    if recipe.passes == "remembered" and not data.geometry_known:
+        raise ValueError(
+            f"training.passes must not be 'remembered' for {data.name}, which does not report how its training views "
+            "are cropped or moved: use 'mixed'"
+        )
     images = torch.rand((2, *data.image_shape), generator=torch.Generator().manual_seed(0))
     labels = torch.zeros(2, dtype=torch.int64)
     saliency = torch.ones(2, 4, 4)
-    if recipe.method.saliency.name is not None:  # a source may not suit the network, as CAM not every head
+    if recipe.method.saliency.name is not None:  # a source may not suit the network: CAM does not suit every head
         normalization = Normalization(data.mean, data.std)
         recipe.method.saliency.build(network, normalization, frozen=frozen)(images, labels)
     singles = [single for method in methods for single in method.singles()]

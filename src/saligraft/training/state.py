@@ -1,6 +1,6 @@
 """State of a run for a checkpoint: captured, restored bit for bit, and compared with the conditions of a resume.
 
-No random state is among it: every draw is keyed by its position in the run.
+It contains no random state: every draw is keyed by its position in the run.
 """
 
 import hashlib
@@ -109,7 +109,7 @@ class Learner(NamedTuple):
         _load_network(self.network, _with_prefix(NETWORK, tensors))
         if self.average is not None:
             self.average.load_state_dict(_with_prefix(AVERAGE, tensors))
-        _load_optimizer(self.optimizer, _with_prefix(OPTIMIZER, tensors), state.get("optimizer"))
+        _load_optimizer(self.optimizer, _with_prefix(OPTIMIZER, tensors), state["optimizer"])
         if self.accelerator.scaler is not None and state["loss_scaler"]:
             self.accelerator.scaler.load_state_dict(state["loss_scaler"])
         self.step.load_state_dict({**self.step.state_dict(), "memory": _with_prefix(MEMORY, tensors)})
@@ -266,12 +266,11 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
 
 
-def _load_optimizer(optimizer: Any, tensors: dict[str, Tensor], numbers: Mapping[str, Any] | None) -> None:
-    numbers = numbers or {"groups": [], "state": {}}  # absent from checkpoints of earlier versions
+def _load_optimizer(optimizer: Any, tensors: dict[str, Tensor], numbers: Mapping[str, Any]) -> None:
     state: dict[int, dict[str, Any]] = {int(index): dict(entry) for index, entry in numbers["state"].items()}
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     groups = optimizer.state_dict()["param_groups"]
-    for group, saved in zip(groups, numbers["groups"], strict=False):
+    for group, saved in zip(groups, numbers["groups"], strict=True):
         group.update(saved)
     for name, value in tensors.items():
         number, entry = name.split(".", 1)

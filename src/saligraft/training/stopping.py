@@ -147,7 +147,9 @@ def check_weights(network: nn.Module, accelerator: Accelerator, epoch: int) -> N
         epoch: Epoch, counted from 0.
     """
     values = [value for value in network.state_dict().values() if value.is_floating_point()]
-    own = float(sum(value.abs().sum(dtype=torch.float64) for value in values))  # holds any sum of finite float32
+    # Moved to the host together, once; summed there, as float32 would overflow and not every device has float64.
+    largest = [value.abs().amax() for value in values if value.numel()]
+    own = sum(torch.stack(largest).tolist()) if largest else 0.0
     [total] = sum_over_processes(accelerator, [own])
     if not math.isfinite(total):
         raise DivergenceError(epoch, f" (weights {total}): lower optimizer.lr")

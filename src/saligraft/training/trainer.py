@@ -1,6 +1,6 @@
 """The trainer: fit → epoch → step → evaluate → checkpoint.
 
-No stream of randomness is carried along: each batch seeds its draws from (seed, number, process), so its numbers do not
+No random state is carried along: each batch seeds its draws from (seed, number, process), so its numbers do not
 depend on what ran before it, nor on how often the run was stopped.
 """
 
@@ -66,7 +66,7 @@ def train(
     resume: bool = False,
     reporter: Reporter | None = None,
 ) -> Result:
-    """Train a recipe and write the run folder, of which result.json is the last file.
+    """Train a recipe and write the run folder; result.json is written last.
 
     SIGTERM, SIGHUP and Ctrl-C save a checkpoint and raise `RunStopped`.
 
@@ -94,6 +94,8 @@ def train(
         >>> train(recipe, reporter=SilentReporter()).summary["epochs"]
         1
     """
+    if not isinstance(recipe, Recipe):
+        raise TypeError(f"recipe must be a Recipe, as load_recipe(NAME) returns, got {type(recipe).__name__}")
     if out is None and (recipe.training.trackers or resume):
         what = "training.trackers need" if recipe.training.trackers else "resume needs"
         raise ValueError(f"{what} a run folder, got out=None")
@@ -238,6 +240,7 @@ class Trainer:
             start_trackers(self.accelerator, self.recipe)
         recipe, timeline, position = self.recipe, self.timeline, self.position
         done = (position.epoch, timeline.first_batch(position.epoch) + position.batch)
+        self.reporter.classes = len(self.train_data.classes)
         self.reporter.start(recipe.heading, timeline.epochs, timeline.total_batches, done)
         try:
             while self.position.epoch < timeline.epochs:

@@ -182,6 +182,7 @@ def test_the_test_view_is_the_clip_itself(clips: SpeechClips) -> None:
     image, geometry = clips.sample(0, None)
     assert torch.equal(image, mel_image(changed_spectrum(read_wave(clips.folder / clips.files[0]), Changes())))
     assert geometry == (0, 0, 32, 32, 32, 32)
+    assert not clips.geometry_known
     assert tuple(image.shape) == clips.image_shape
 
 

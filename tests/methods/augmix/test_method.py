@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.batches import K, assert_steps_lower_the_loss, make_labels
 from tests.pairwise import all_pairs
 from torch import Tensor, nn
 
@@ -135,7 +136,7 @@ def test_refuses_bad_parameters(change: dict, error: type[Exception], message: s
 
 def test_names_the_extra_where_torchvision_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchvision.transforms.v2", None)
-    with pytest.raises(ImportError, match=r'AugMix needs torchvision .*: pip install "saligraft\[lab\]"'):
+    with pytest.raises(ImportError, match=r"AugMix needs torchvision .*: `pip install 'saligraft\[lab\]'`"):
         OPERATIONS["equalize"](pictures(), torch.ones(8), torch.ones(8))
 
 
@@ -148,7 +149,6 @@ def test_a_tiny_alpha_gives_one_hot_weights(alpha: float, generator: torch.Gener
     assert float(drawn.blend.mean()) == pytest.approx(0.5, abs=0.08)
 
 
-K = 5
 VARIANTS = {
     "plain": AugMix(),
     "per batch": AugMix(per="batch"),
@@ -167,10 +167,7 @@ def any_batch(
     images = torch.rand(size, 3, *shape, generator=stream)
     if method.normalized:
         images = (images - torch.tensor(method.mean)[:, None, None]) / torch.tensor(method.std)[:, None, None]
-    if labels == "index":
-        return images, torch.randint(K, (size,), generator=stream)
-    rows = torch.rand(size, K, generator=stream)
-    return images, rows.softmax(dim=1) if labels == "probability" else (rows > 0.5).long()
+    return images, make_labels(labels, size, stream)
 
 
 @all_pairs(
@@ -240,13 +237,6 @@ def test_two_training_steps_lower_the_loss(method: AugMix) -> None:
     torch.manual_seed(0)
     images, labels = any_batch(method, 16)
     model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, K))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    losses = []
-    for _ in range(3):
-        generator = torch.Generator().manual_seed(0)  # the same draws, so that the losses compare
-        loss = sg.training_step(model, method, generator=generator)(images, labels).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[2] < losses[1] < losses[0]
+    assert_steps_lower_the_loss(
+        model, lambda generator: sg.training_step(model, method, generator=generator)(images, labels).loss, lr=0.05
+    )

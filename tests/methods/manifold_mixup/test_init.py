@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.batches import K, assert_steps_lower_the_loss, make_labels
 from tests.pairwise import all_pairs
 from torch import Tensor, nn
 
 import saligraft as sg
 from saligraft.methods import ManifoldMixup, mix_features
 from saligraft.steps import FeatureMixingStep
-
-K = 4
 
 
 def batch(size: int = 6) -> tuple[Tensor, Tensor]:
@@ -194,10 +193,7 @@ def any_batch(
 ) -> tuple[Tensor, Tensor]:
     stream = torch.Generator().manual_seed(0)
     images = torch.randn(size, channels, *shape, generator=stream)
-    if labels == "index":
-        return images, torch.randint(K, (size,), generator=stream)
-    rows = torch.rand(size, K, generator=stream)
-    return images, rows.softmax(dim=1) if labels == "probability" else (rows > 0.5).long()
+    return images, make_labels(labels, size, stream)
 
 
 def any_network(channels: int = 3) -> nn.Sequential:
@@ -300,14 +296,9 @@ def test_two_training_steps_lower_the_loss(method: ManifoldMixup, transforms: An
     images, truth = any_batch(16, labels=labels)
     model = any_network()
     criterion = sg.mixed_binary_cross_entropy if labels == "multi-hot" else sg.mixed_cross_entropy
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for _ in range(3):
-        generator = torch.Generator().manual_seed(0)  # the same draws, so that the losses compare
+
+    def loss_of(generator: torch.Generator) -> Tensor:
         step = sg.training_step(model, [*transforms, method], criterion=criterion, generator=generator)
-        loss = step(images, truth).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[2] < losses[1] < losses[0]
+        return step(images, truth).loss
+
+    assert_steps_lower_the_loss(model, loss_of)

@@ -151,7 +151,7 @@ def test_both_solvers_mix_alike() -> None:
 
 def test_a_missing_solver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.sparse", None)
-    with pytest.raises(ImportError, match=r"needs scipy: pip install \"saligraft\[puzzle\]\""):
+    with pytest.raises(ImportError, match=r"needs scipy: `pip install 'saligraft\[puzzle\]'`"):
         puzzlemix(*batch(), **given(), grid=8, solver="scipy")
 
 

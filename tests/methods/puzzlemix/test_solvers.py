@@ -9,7 +9,7 @@ import torch
 from saligraft.methods.puzzlemix.graph_cut import SOLVERS, Links, Solver
 
 MODULES = {"scipy": "scipy", "pymaxflow": "maxflow"}
-HINTS = {"scipy": r"needs scipy: pip install \"saligraft\[puzzle\]\"", "pymaxflow": "needs PyMaxflow, .* GPL"}
+HINTS = {"scipy": r"needs scipy: `pip install 'saligraft\[puzzle\]'`", "pymaxflow": "needs PyMaxflow, .* GPL"}
 every_solver = pytest.mark.parametrize("solver", SOLVERS)
 
 

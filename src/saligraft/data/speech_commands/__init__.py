@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -46,6 +47,8 @@ class SpeechClips(StreamedData):
         noises: File and number of samples of each recording of background noise.
         name, labels, classes, mean, std, boxes, folder, files: See `StreamedData`; `SILENCE` is a clip without sound.
     """
+
+    geometry_known: ClassVar[bool] = False  # augmentation shifts and stretches clips in time
 
     augmentation: Augmentation
     noises: tuple[tuple[str, int], ...]

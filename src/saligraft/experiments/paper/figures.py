@@ -1,12 +1,16 @@
 """The figures of the paper, and one of the length of training."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from saligraft.config.recipe_file import PLAIN
 from saligraft.experiments.experiment import BEST, GRAFTING, LAST, MEMORISED, Case, Experiment, Part, ScaleName
 from saligraft.experiments.paper.regimes import ALWAYS, IN_FULL, RESNET, SMALLER, WRN
-from saligraft.experiments.samples import draw_diversity, draw_samples
 
+SAMPLED = (GRAFTING, "puzzlemix", "saliencymix", "cutmix")
+# The paper's four, and three more: with the pair and its maps, their pictures fill two rows of eight.
+FIGURE_1 = (*SAMPLED, f"{GRAFTING}-top-k", "attentive-cutmix", "mixup")
+PAIRS, DRAWS = 3, 4
 COPIES = ("training.epochs=200", "schedule.milestones=[120, 170]", "data.per_class_subset=100")  # §5.2, PuzzleMix
 
 
@@ -17,6 +21,11 @@ THRESHOLDS: dict[float, tuple[ScaleName, ...]] = {
 TEMPERATURES: dict[float, tuple[ScaleName, ...]] = {
     **{0.01: ALWAYS, 0.02: IN_FULL, 0.03: SMALLER, 0.05: IN_FULL, 0.1: SMALLER, 0.15: IN_FULL},
     **{0.2: ALWAYS, 0.25: IN_FULL, 0.3: SMALLER},
+}
+LENGTHS: dict[ScaleName, tuple[int, ...]] = {
+    "smoke": (2, 4),
+    "laptop": (30, 60, 120, 240),
+    "paper": (100, 200, 400),
 }
 
 
@@ -34,19 +43,18 @@ def _contrasts(method: str, values: Iterable[float], default: float) -> tuple[tu
     return tuple((f"{method}-{value:g}", f"{method}-{default:g}") for value in values if value != default)
 
 
-def _lengths(scale: ScaleName, *epochs: int) -> tuple[Case, ...]:
+def _lengths() -> Iterator[Case]:
     """Shorter and longer runs; the paper's learning rate falls at a half and three quarters of them."""
-    return tuple(
-        Case(
-            name=f"{count}",
-            title=f"{count} epochs",
-            x=count,
-            settings=(f"training.epochs={count}",),
-            paper=(f"schedule.milestones=[{count // 2}, {count * 3 // 4}]",),
-            at=(scale,),
-        )
-        for count in epochs
-    )
+    for scale, lengths in LENGTHS.items():
+        for epochs in lengths:
+            yield Case(
+                name=f"{epochs}",
+                title=f"{epochs} epochs",
+                x=epochs,
+                settings=(f"training.epochs={epochs}",),
+                paper=(f"schedule.milestones=[{epochs // 2}, {epochs * 3 // 4}]",),
+                at=(scale,),
+            )
 
 
 def _copies(*settings: str) -> tuple[Case, ...]:
@@ -62,6 +70,25 @@ def _copies(*settings: str) -> tuple[Case, ...]:
         )
         for k in range(1, 7)
     )
+
+
+def _draw_samples(folders: Mapping[str, Path], out: Path) -> list[Path]:
+    """Figure 1: several methods on the same pairs."""
+    from saligraft.experiments.show import scene_of_run  # imports torch, which names of experiments do not need
+    from saligraft.experiments.show_methods import write_comparison
+
+    return write_comparison(scene_of_run(folders[GRAFTING], out, PAIRS), ",".join(FIGURE_1))
+
+
+def _draw_diversity(folders: Mapping[str, Path], out: Path) -> list[Path]:
+    """Appendix C: several draws of each method for the same pairs, and of top-k cells, which are always the same."""
+    from saligraft.experiments.show import scene_of_run
+    from saligraft.experiments.show_methods import TOP_K, compare
+    from saligraft.reports.figures import save_comparison
+
+    scene = scene_of_run(folders[GRAFTING], out)
+    pairs = compare((GRAFTING, TOP_K, *SAMPLED[1:]), scene.lens, scene.pool, count=PAIRS, seed=0, draws=DRAWS)
+    return [save_comparison(pairs, out / "diversity.png")]
 
 
 FIGURES = (
@@ -111,29 +138,25 @@ FIGURES = (
         name="figure-length",
         title="The length of training",
         paper="beyond the paper",
-        parts=(
-            Part(
-                protocol=WRN,
-                methods=(GRAFTING, "cutmix", PLAIN),
-                cases=(*_lengths("smoke", 2, 3), *_lengths("laptop", 30, 60, 120), *_lengths("paper", 100, 400)),
-            ),
-        ),
+        parts=(Part(protocol=WRN, methods=(GRAFTING, "cutmix", PLAIN), cases=tuple(_lengths())),),
         metrics=(BEST, LAST, MEMORISED),
         measures=("training",),
-        seeds={"smoke": 1, "laptop": 2, "paper": 3},
-        time="about 10 minutes of two cores; less after table-wrn, whose runs it uses",
+        seeds={"smoke": 1, "laptop": 3, "paper": 3},
+        time="about 15 minutes of two cores; less after table-wrn, whose runs it uses",
         x_title="epochs",
         equal_passes=(),
+        # Plain training for twice the epochs makes about as many passes.
+        contrasts=tuple((f"{GRAFTING}-{n}", f"{PLAIN}-{2 * n}") for lengths in LENGTHS.values() for n in lengths),
     ),
     Experiment(
         name="figure-samples",
-        title="Mixed samples of four methods on the same pairs",
+        title="Mixed samples of seven methods on the same pairs",
         paper="Figure 1",
         parts=(Part(protocol=WRN, methods=(GRAFTING,)),),
         metrics=(BEST, LAST),
         seeds={"smoke": 1, "laptop": 1, "paper": 1},
         time="about a minute; none after table-wrn, whose run it uses",
-        draw=draw_samples,
+        draw=_draw_samples,
     ),
     Experiment(
         name="figure-diversity",
@@ -143,6 +166,6 @@ FIGURES = (
         metrics=(BEST, LAST),
         seeds={"smoke": 1, "laptop": 1, "paper": 1},
         time="about a minute; none after table-wrn, whose run it uses",
-        draw=draw_diversity,
+        draw=_draw_diversity,
     ),
 )

@@ -15,6 +15,7 @@ from saligraft import checks, draws
 from saligraft.batch import MixedBatch
 from saligraft.methods.augmix.operations import OPERATIONS
 from saligraft.methods.kinds import StepStrategy
+from saligraft.pixels import denormalized, normalized
 
 LEAST_LEVEL = 0.1  # the authors draw an operation's level from U(0.1, severity)
 LEAST_PROBABILITY = 1e-7  # of the mixture, before the logarithm (authors)
@@ -173,29 +174,23 @@ class AugMix(StepStrategy):
     def prepare(self, images: Tensor) -> Tensor:
         """Return the images, validated and normalised."""
         self._clean(images)
-        return images if self.normalized else self._normalize(images)
+        return self._prepared(images)
 
     def views(self, images: Tensor, *, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
         """Return the images and two augmented views of them, all normalised."""
         clean = self._clean(images)
         augmented = [augmix(clean, self.draw(images, generator=generator)) for _ in range(2)]
-        return self.prepare(images), *(self._normalize(view) for view in augmented)
+        return self._prepared(images), *(normalized(view, self.mean, self.std) for view in augmented)
 
     def _clean(self, images: Tensor) -> Tensor:
         """The images in [0, 1]."""
         _check_rgb(images)
-        mean, std = self._statistics(images)
-        clean = images * std + mean if self.normalized else images
+        clean = denormalized(images, self.mean, self.std) if self.normalized else images
         _check_range(clean, self.normalized)
         return clean.clamp(0, 1)
 
-    def _normalize(self, images: Tensor) -> Tensor:
-        mean, std = self._statistics(images)
-        return (images - mean) / std
-
-    def _statistics(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        mean, std = (images.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
-        return mean, std
+    def _prepared(self, images: Tensor) -> Tensor:
+        return images if self.normalized else normalized(images, self.mean, self.std)
 
     def loss(
         self, logits: Sequence[Tensor], originals: MixedBatch, criterion: Callable[[Tensor, MixedBatch], Tensor]

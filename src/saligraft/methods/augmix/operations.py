@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from saligraft.import_path import install_command
+
 Operation = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 # What level 10 means in the authors' code.
@@ -27,7 +29,7 @@ def _torchvision() -> Any:
     try:
         from torchvision.transforms.v2 import functional
     except ImportError as error:
-        raise ImportError('AugMix needs torchvision for its operations: pip install "saligraft[lab]"') from error
+        raise ImportError(f"AugMix needs torchvision for its operations: {install_command('lab')}") from error
     return functional
 
 

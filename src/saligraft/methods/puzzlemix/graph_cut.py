@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from saligraft import checks
+from saligraft.import_path import install_command
 from saligraft.methods.puzzlemix.energy import MaskEnergy
 
 Solver = Literal["auto", "scipy", "pymaxflow"]
@@ -118,8 +119,8 @@ def scipy_cut(costs: Tensor, links: Links) -> Tensor:
     Returns:
         Bits, bool of the shape of `costs`; of several minima the one with most bits set.
     """
-    sparse = _needed("scipy.sparse", 'scipy: pip install "saligraft[puzzle]"')
-    graphs = _needed("scipy.sparse.csgraph", 'scipy: pip install "saligraft[puzzle]"')
+    sparse = _needed("scipy.sparse", f"scipy: {install_command('puzzle')}")
+    graphs = _needed("scipy.sparse.csgraph", f"scipy: {install_command('puzzle')}")
     flat = costs.flatten().int()
     bits = torch.ones(len(flat) + 2, dtype=torch.bool)
     source, sink = len(flat), len(flat) + 1

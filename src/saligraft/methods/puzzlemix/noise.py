@@ -7,10 +7,10 @@ Kim, Choo & Song, ICML 2020, Section 4.3. The step needs the gradient that the s
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from saligraft import checks
+from saligraft.pixels import channel_values
 
 # Larger than the radius, so that one step reaches the border from most starts.
 _STEP_BEYOND = 2 / 255
@@ -29,7 +29,7 @@ class PixelScale(NamedTuple):
 
     def _as(self, images: Tensor) -> tuple[Tensor, Tensor]:
         parts = (0.0 if self.mean is None else self.mean, self.std)
-        mean, std = (torch.as_tensor(part, device=images.device, dtype=images.dtype).view(-1, 1, 1) for part in parts)
+        mean, std = (channel_values(part if isinstance(part, Sequence) else [part], images) for part in parts)
         return mean, std
 
     def pixels(self, images: Tensor) -> Tensor:

@@ -171,14 +171,12 @@ const explorer = (() => {
     return out;
   }
 
-  // PuzzleMix shows each image with its blocks moved: the pixel of an image that a place shows.
+  // PuzzleMix shows each image with its blocks moved.
   function drawPuzzle(canvas, { mask, blocks }) {
-    const [tall, wide] = [size.height / mask.rows, size.width / mask.columns];
-    const moved = (block, y, x) =>
-      (Math.floor(block / mask.columns) * tall + (y % tall)) * size.width + (block % mask.columns) * wide + (x % wide);
+    const { height, width } = size;
     paint(canvas, (y, x) => {
-      const cell = cellAt(mask, y, x, size.height, size.width);
-      const [a, b] = blocks.map((numbers) => moved(numbers[cell], y, x));
+      const cell = cellAt(mask, y, x, height, width);
+      const [a, b] = blocks.map((numbers) => movedPixel(numbers[cell], mask, y, x, height, width));
       return mixed(rgb(settings.source, a), rgb(settings.destination, b), mask.values[cell]);
     });
   }
@@ -205,8 +203,8 @@ const explorer = (() => {
     return { canvas, caption, figure: out };
   }
 
-  function panel(title, detail, draw, kind) {
-    const { canvas, caption } = figure(byId("x-panels"), title, kind);
+  function panel(title, detail, draw, kind, parent = "x-panels") {
+    const { canvas, caption } = figure(byId(parent), title, kind);
     caption.textContent = detail;
     canvas.setAttribute("aria-label", `${title}: ${detail}`);
     draw(canvas);
@@ -219,13 +217,13 @@ const explorer = (() => {
     const first = Math.round(100 * weight);
     const parts = whole ? [["source", own, 100]] : [["source", own, first], ["destination", other, 100 - first]];
     const words = element("div", { className: "words" });
-    parts.forEach(([kind, name, share], i) =>
-      words.append(i ? " · " : "", element("span", { className: kind, textContent: `${name}\u00a0${share}\u00a0%` })));
+    const texts = parts.map(([, name, share]) => `${name}\u00a0${share}\u00a0%`);
+    parts.forEach(([kind], i) => words.append(i ? " " : "", element("span", { className: kind, textContent: texts[i] })));
     const fill = element("i");
     fill.style.width = `${whole ? 100 : 100 * weight}%`;
     const bar = element("div", { className: "bar" }, fill);
     bar.setAttribute("role", "img");
-    bar.setAttribute("aria-label", words.textContent);
+    bar.setAttribute("aria-label", texts.join(" · "));
     return [words, bar];
   }
 
@@ -250,13 +248,13 @@ const explorer = (() => {
       if (method.blocks) drawPuzzle(canvas, method);
       else grafted(canvas, settings.source, settings.destination, method.mask);
       const lines = [...shares(method.weight), element("small", { textContent: method.note })];
-      const known = objects[settings.source] && objects[settings.destination];
-      if (known && !method.blocks) {
-        const { weight } = visibleObjects(objects[settings.source], objects[settings.destination], method.mask, size.height, size.width);
+      const pair = [objects[settings.source], objects[settings.destination]];
+      if (pair.every(Boolean)) {
+        const { weight } = visibleObjects(...pair, method.mask, size.height, size.width, method.blocks);
         lines.push(element("small", { textContent: Number.isNaN(weight) ? "neither object visible" : `really visible: ${names()[0]} ${percent(weight)}` }));
       }
       caption.replaceChildren(...lines);
-      canvas.setAttribute("aria-label", `${method.title}: ${lines[0].textContent}`);
+      canvas.setAttribute("aria-label", `${method.title}: ${lines[1].getAttribute("aria-label")}`);
     }
     const puzzle = byId("x-methods").querySelector("[data-title=PuzzleMix]");
     if (puzzle) puzzle.hidden = !(data.puzzle && data.puzzle.pairs[`${settings.source}-${settings.destination}`]);
@@ -268,13 +266,14 @@ const explorer = (() => {
     const { shares: softmaxShares, salient, mask, chosen } = result;
     const [salientCells, drawn] = [count(salient.values), count(mask.values)];
     panel("Source", own, (canvas) => plain(canvas, source), "source");
+    panel("Destination", other, (canvas) => plain(canvas, destination), "destination narrow");
     panel("Saliency S", `${grid} × ${grid} cells`, (canvas) => heat(canvas, source, result.source));
     panel("Softmax S′", `largest share ${(100 * Math.max(...softmaxShares.values)).toFixed(1)} %`, (canvas) => heat(canvas, source, softmaxShares));
     panel("Salient S″", `${salientCells} of ${grid * grid}`, (canvas) => cells(canvas, source, salient));
     panel("Draws P", `${count(chosen)} of ${grid * grid}, seed ${settings.seed}`, (canvas) => drawUniforms(canvas, result));
     panel("Mask M", `${drawn} of ${salientCells} salient`, (canvas) => cells(canvas, source, mask, salient));
-    panel("Destination", `${other}; striped: lost`, (canvas) => heat(canvas, destination, result.destination, mask), "destination");
-    panel("Grafted", "the network’s input", (canvas) => grafted(canvas, source, destination, mask));
+    panel("Destination’s saliency", `${other}; striped: lost`, (canvas) => heat(canvas, destination, result.destination, mask), "destination");
+    panel("Grafted", "the network’s input", (canvas) => grafted(canvas, source, destination, mask), "", "x-grafted");
     byId("x-sentence").textContent =
       `${salientCells} of ${grid * grid} cells are salient, and ${drawn} of these are grafted: the ${own} covers ` +
       `${percent(result.area)} of the pixels and has ${percent(result.calibrated)} of the label.`;

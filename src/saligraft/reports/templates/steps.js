@@ -118,18 +118,28 @@ function calibratedWeight(source, destination, mask, area) {
   return { shown, kept, weight: Number.isNaN(weight) ? area : weight };
 }
 
-// visible_shares: how much of both objects a mask leaves to see, and the label that would be right.
-function visibleObjects(source, destination, mask, height, width) {
-  const [seen, whole] = [[0, 0], [0, 0]];
+// Of an image whose blocks PuzzleMix moves: the pixel that place (y, x) shows, where `block` is moved to.
+function movedPixel(block, mask, y, x, height, width) {
+  const [tall, wide] = [height / mask.rows, width / mask.columns];
+  return (Math.floor(block / mask.columns) * tall + (y % tall)) * width + (block % mask.columns) * wide + (x % wide);
+}
+
+// visible_shares: how much of both objects a mask leaves to see, and the label that would be right. `blocks` are those
+// of either image that PuzzleMix moves into each cell; of a pixel shown twice, the clearer one counts.
+function visibleObjects(source, destination, mask, height, width, blocks) {
+  const clearest = [0, 1].map(() => new Float64Array(height * width));
   for (let y = 0; y < height; y++)
     for (let x = 0; x < width; x++) {
-      const [pixel, shown] = [y * width + x, mask.values[cellAt(mask, y, x, height, width)]];
-      seen[0] += source[pixel] * shown;
-      seen[1] += destination[pixel] * (1 - shown);
-      whole[0] += source[pixel];
-      whole[1] += destination[pixel];
+      const cell = cellAt(mask, y, x, height, width);
+      [mask.values[cell], 1 - mask.values[cell]].forEach((shown, i) => {
+        const pixel = blocks ? movedPixel(blocks[i][cell], mask, y, x, height, width) : y * width + x;
+        clearest[i][pixel] = Math.max(clearest[i][pixel], shown);
+      });
     }
-  const [shown, kept] = seen.map((pixels, i) => pixels / Math.max(whole[i], 1));
+  const [shown, kept] = [source, destination].map((object, i) => {
+    const seen = object.reduce((sum, inside, pixel) => sum + inside * clearest[i][pixel], 0);
+    return seen / Math.max(total(object), 1);
+  });
   return { shown, kept, weight: shown / (shown + kept) };
 }
 
