@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.processes import run_in_two
 from torch import Tensor, nn
 
 import saligraft as sg
@@ -330,21 +331,17 @@ def half_of_the_samples(number: int, rank: int) -> tuple[Tensor, Tensor, Tensor,
     return images, index % K, index, geometry[index]
 
 
-def two_processes(rank: int, port: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+def two_processes(rank: int, folder: Path) -> None:
     model = nn.parallel.DistributedDataParallel(Network())  # one pass: broadcast_buffers may stay
     step = grafting(model, passes="remembered", warmup_steps=1, generator=seeded(rank))
     outs = [step(*half_of_the_samples(number, rank)) for number in range(4)]
     outs[-1].loss.backward()
-    torch.save([step.memory.state_dict(), [tuple(out.mixed) for out in outs[1:]]], Path(folder) / f"{rank}.pt")
-    torch.distributed.barrier()  # a rank that leaves first may break the other's connection
-    torch.distributed.destroy_process_group()
+    torch.save([step.memory.state_dict(), [tuple(out.mixed) for out in outs[1:]]], folder / f"{rank}.pt")
 
 
 @pytest.mark.slow
-def test_two_processes_remember_the_same(tmp_path: Path, unused_port: int) -> None:
-    torch.multiprocessing.spawn(two_processes, args=(unused_port, str(tmp_path)), nprocs=2)
+def test_two_processes_remember_the_same(tmp_path: Path) -> None:
+    run_in_two(two_processes, tmp_path)
     (first, grafts), (second, others) = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
     assert first["known"].all()
     assert torch.equal(first["maps"], second["maps"])

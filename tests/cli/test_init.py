@@ -150,6 +150,22 @@ def test_a_reader_that_leaves_does_not_fail_the_command() -> None:
     os.close(writer)
 
 
+def test_one_of_several_processes_ends_without_finalizing_python(tmp_path: Path) -> None:
+    """Threads of torch that still need the interpreter would abort it then; its output must not be lost."""
+    script = "import atexit; atexit.register(print, 'finalizing'); from saligraft.cli import main; main()"
+    ends = []
+    for processes, arguments in (("1", ["--version"]), ("2", ["--version"]), ("2", ["train", "nothing"])):
+        with (tmp_path / "output").open("w+") as output:  # not a terminal, so it is buffered
+            done = subprocess.run(
+                [sys.executable, "-c", script, *arguments],
+                env={**os.environ, "WORLD_SIZE": processes}, stdout=output, stderr=output, check=False,
+            )  # fmt: skip
+            output.seek(0)
+            *lines, last = output.read().splitlines()
+            ends.append((done.returncode, last if last == "finalizing" else last.split()[0], len(lines)))
+    assert ends == [(0, "finalizing", 1), (0, "saligraft", 0), (2, "saligraft:", 0)]
+
+
 def test_our_warnings_are_one_line_and_others_are_python_s(capsys: pytest.CaptureFixture[str]) -> None:
     cli._show_warning(UserWarning("two\nlines"), UserWarning, cli.__file__, 3)
     assert capsys.readouterr().err == "saligraft: warning: two lines\n"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.processes import run_in_two
 from torch import Tensor, nn
 
 import saligraft as sg
@@ -265,10 +266,8 @@ DISTRIBUTED = {
 }
 
 
-def two_processes(rank: int, port: int, folder: str) -> None:
+def two_processes(rank: int, folder: Path) -> None:
     """Train under DDP with gloo by each method in turn; each rank writes the gradients it ended with."""
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     images, labels = (part[4 * rank : 4 * rank + 4] for part in kinds_batch())
     gradients: dict[str, list[Tensor]] = {}
     for name, method in DISTRIBUTED.items():
@@ -279,16 +278,14 @@ def two_processes(rank: int, port: int, folder: str) -> None:
         for _ in range(8 if name == "choice" else 2):
             step(images, labels).loss.backward()
         gradients[name] = [parameter.grad for parameter in model.parameters()]
-    torch.save(gradients, Path(folder) / f"{rank}.pt")
-    torch.distributed.barrier()  # a rank that leaves first may break the other's connection
-    torch.distributed.destroy_process_group()
+    torch.save(gradients, folder / f"{rank}.pt")
 
 
 @pytest.mark.slow
 @needs_torchvision
-def test_two_processes_share_their_gradients(tmp_path: Path, unused_port: int) -> None:
+def test_two_processes_share_their_gradients(tmp_path: Path) -> None:
     pytest.importorskip("scipy", reason="the default solver needs the extra puzzle")
-    torch.multiprocessing.spawn(two_processes, args=(unused_port, str(tmp_path)), nprocs=2)
+    run_in_two(two_processes, tmp_path)
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
     for name in DISTRIBUTED:
         assert any(gradient.abs().sum() > 0 for gradient in first[name])

@@ -5,8 +5,6 @@ The processes are started once for all tests here; Accelerate joins them by gloo
 
 import json
 import math
-import os
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.processes import run_in_two
 from torch import Tensor, nn
 
 import saligraft as sg
@@ -159,32 +158,24 @@ def errors_of_second(accelerator: Any, folder: Path) -> list[str]:
     return [*errors, newest.path.name]
 
 
-def one_of_two(rank: int, port: int, folder: str) -> None:
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in place.items()})
-    torch.set_num_threads(1)
+def one_of_two(rank: int, folder: Path) -> None:
     accelerator = make_accelerator(make_recipe({}))
     assert accelerator.num_processes == 2
     model = accelerator.prepare(GroupNormNetwork())
     half = slice(HALF * rank, HALF * (rank + 1))
     for compiled in (False, True):
         own, _ = gradients(model, accelerator, half, compiled=compiled)
-        torch.save(own, Path(folder) / f"{rank}-{compiled}.pt")
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(shown_and_scored(accelerator)))
-    (Path(folder) / f"faults-{rank}.json").write_text(json.dumps(faults(accelerator)))
-    (Path(folder) / f"{rank}-errors.json").write_text(json.dumps(errors_of_second(accelerator, Path(folder))))
-    accelerator.wait_for_everyone()  # a process that leaves first may break the other's connection
-    torch.distributed.destroy_process_group()
+        torch.save(own, folder / f"{rank}-{compiled}.pt")
+    (folder / f"{rank}.json").write_text(json.dumps(shown_and_scored(accelerator)))
+    (folder / f"faults-{rank}.json").write_text(json.dumps(faults(accelerator)))
+    (folder / f"{rank}-errors.json").write_text(json.dumps(errors_of_second(accelerator, folder)))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes wrote."""
     path = tmp_path_factory.mktemp("two-processes")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    torch.multiprocessing.spawn(one_of_two, args=(port, str(path)), nprocs=2)
+    run_in_two(one_of_two, path)
     return path
 
 

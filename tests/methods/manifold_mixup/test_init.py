@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.batches import K, assert_steps_lower_the_loss, make_labels
 from tests.pairwise import all_pairs
+from tests.processes import run_in_two
 from torch import Tensor, nn
 
 import saligraft as sg
@@ -145,10 +146,8 @@ def test_refuses_bad_parameters(change: dict, error: type[Exception], message: s
         ManifoldMixup(**change)
 
 
-def two_processes(rank: int, port: int, folder: str) -> None:
+def two_processes(rank: int, folder: Path) -> None:
     """One step under DDP on half the batch each; rank 0 writes the averaged gradient."""
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     wrapped = nn.parallel.DistributedDataParallel(network())
     images, labels = batch()
     half = slice(3 * rank, 3 * rank + 3)
@@ -156,14 +155,12 @@ def two_processes(rank: int, port: int, folder: str) -> None:
     step = FeatureMixingStep(wrapped, method, generator=torch.Generator().manual_seed(rank))
     step(images[half], labels[half]).loss.backward()
     if rank == 0:
-        torch.save([parameter.grad for parameter in wrapped.parameters()], Path(folder) / "gradients.pt")
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+        torch.save([parameter.grad for parameter in wrapped.parameters()], folder / "gradients.pt")
 
 
 @pytest.mark.slow
-def test_two_processes_average_what_each_would_compute_alone(tmp_path: Path, unused_port: int) -> None:
-    torch.multiprocessing.spawn(two_processes, args=(unused_port, str(tmp_path)), nprocs=2)
+def test_two_processes_average_what_each_would_compute_alone(tmp_path: Path) -> None:
+    run_in_two(two_processes, tmp_path)
     images, labels = batch()
     alone = []
     for rank in (0, 1):
