@@ -15,12 +15,29 @@ COPIES = ("training.epochs=200", "schedule.milestones=[120, 170]", "data.per_cla
 
 
 THRESHOLDS: dict[float, tuple[ScaleName, ...]] = {
-    **{0.0: ALWAYS, 0.5: IN_FULL, 0.6: SMALLER, 0.7: IN_FULL, 0.8: SMALLER, 0.85: IN_FULL},
-    **{0.9: SMALLER, 0.95: IN_FULL, 1.0: ALWAYS, 1.05: IN_FULL, 1.1: SMALLER, 1.2: IN_FULL},
+    0.0: ALWAYS,
+    0.5: IN_FULL,
+    0.6: SMALLER,
+    0.7: SMALLER,
+    0.8: SMALLER,
+    0.85: IN_FULL,
+    0.9: SMALLER,
+    0.95: SMALLER,
+    1.0: ALWAYS,
+    1.05: IN_FULL,
+    1.1: SMALLER,
+    1.2: IN_FULL,
 }
 TEMPERATURES: dict[float, tuple[ScaleName, ...]] = {
-    **{0.01: ALWAYS, 0.02: IN_FULL, 0.03: SMALLER, 0.05: IN_FULL, 0.1: SMALLER, 0.15: IN_FULL},
-    **{0.2: ALWAYS, 0.25: IN_FULL, 0.3: SMALLER},
+    0.01: ALWAYS,
+    0.02: IN_FULL,
+    0.03: SMALLER,
+    0.05: IN_FULL,
+    0.1: SMALLER,
+    0.15: IN_FULL,
+    0.2: ALWAYS,
+    0.25: IN_FULL,
+    0.3: SMALLER,
 }
 LENGTHS: dict[ScaleName, tuple[int, ...]] = {
     "smoke": (2, 4),
@@ -83,7 +100,8 @@ def _draw_samples(folders: Mapping[str, Path], out: Path) -> list[Path]:
 def _draw_diversity(folders: Mapping[str, Path], out: Path) -> list[Path]:
     """Appendix C: several draws of each method for the same pairs, and of top-k cells, which are always the same."""
     from saligraft.experiments.show import scene_of_run
-    from saligraft.experiments.show_methods import TOP_K, compare
+    from saligraft.experiments.show_methods import compare
+    from saligraft.names import TOP_K
     from saligraft.reports.figures import save_comparison
 
     scene = scene_of_run(folders[GRAFTING], out)
