@@ -44,4 +44,5 @@ distributed.all_gather(totals, total)
 if rank == 0:
     print(f"loss {loss.item():.2f} after {step.steps_taken} steps on {len(totals)} processes")
     print(f"all processes hold the same weights: {all(torch.equal(other, total) for other in totals)}")
+distributed.barrier()  # a process that leaves first may break the connection of the others
 distributed.destroy_process_group()

@@ -13,7 +13,7 @@ import saligraft as sg
 from saligraft.data import load
 from saligraft.networks import build_network
 
-# Saliency Grafting reads the network in training and cannot run here, unless its maps come from the image alone.
+# Saliency Grafting cannot run here: its maps come from the network in training.
 mix = v2.RandomChoice([sg.CutMix().as_transform(num_classes=10), v2.MixUp(num_classes=10)])
 
 

@@ -83,6 +83,35 @@ def test_checkpoint_resumes_the_step(tmp_path: Path) -> None:
     assert torch.equal(first.step.generator.get_state(), second.step.generator.get_state())
 
 
+@pytest.mark.parametrize("hook", ["setup", "configure_model", "on_fit_start"])
+def test_a_step_made_in_a_hook_of_the_module_is_found_and_resumed(hook: str, tmp_path: Path) -> None:
+    class Late(Classifier):
+        def __init__(self) -> None:
+            super().__init__()
+            del self.step
+
+        def make(self, stage: str | None = None) -> None:  # noqa: ARG002
+            self.step = sg.GraftingStep(self.model, sg.SaliencyGrafting(), warmup_steps=3)
+
+    setattr(Late, hook, Late.make)
+    trainer = fit(Late(), tmp_path, GraftingCallback(), max_epochs=1)
+    trainer.save_checkpoint(tmp_path / "one.ckpt")
+    second = Late()
+    fit(second, tmp_path, GraftingCallback(), max_epochs=2, checkpoint=tmp_path / "one.ckpt")
+    assert second.mixed == [False, True]
+
+
+def test_a_module_without_a_step_is_validated(tmp_path: Path) -> None:
+    class Plain(L.LightningModule):
+        def validation_step(self, *_: object) -> None: ...
+
+    callback, options = GraftingCallback(), {"enable_progress_bar": False, "enable_model_summary": False}
+    trainer = L.Trainer(accelerator="cpu", callbacks=[callback], default_root_dir=tmp_path, logger=False, **options)
+    trainer.validate(Plain(), DataLoader(TensorDataset(torch.rand(2, 3))), verbose=False)
+    callback.load_state_dict({"steps_taken": 3})
+    assert callback.state_dict() == {"steps_taken": 3}
+
+
 def test_mixing_stops_at_the_epoch(tmp_path: Path) -> None:
     module = Classifier()
     fit(module, tmp_path, GraftingCallback(off_epoch=1), max_epochs=2)

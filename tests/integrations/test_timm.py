@@ -1,13 +1,21 @@
 """The drop-in and the task behave as timm's own in a loop of the shape of timm's train.py."""
 
 import copy
+import pickle
 from contextlib import nullcontext
+from inspect import signature
 
 import pytest
 import timm
 import torch
 from timm.data import Mixup
-from timm.loss import BinaryCrossEntropy, JsdCrossEntropy, LabelSmoothingCrossEntropy, SoftTargetCrossEntropy
+from timm.loss import (
+    AsymmetricLossSingleLabel,
+    BinaryCrossEntropy,
+    JsdCrossEntropy,
+    LabelSmoothingCrossEntropy,
+    SoftTargetCrossEntropy,
+)
 from timm.task import ClassificationTask, TrainingTask
 from timm.utils import ModelEmaV3
 from torch import Tensor, nn
@@ -94,6 +102,19 @@ def test_methods_without_maps_make_no_pass() -> None:
     assert mix(images, labels)[1].shape == (6, K)
 
 
+def test_wrapped_models_tell_their_classes_and_tasks_can_be_pickled() -> None:
+    assert GraftingMixup(nn.DataParallel(make_model())).num_classes == make_model().num_classes
+    task = GraftingTask(make_model(), LabelSmoothingCrossEntropy(0.1), verbose=False)
+    copied = pickle.loads(pickle.dumps(task))
+    images, labels = batches(1)[0]
+    task.mixup_enabled = copied.mixup_enabled = False
+    losses = []
+    for each in (task, copied):
+        torch.manual_seed(0)  # of dropout
+        losses.append(each(images, labels)["loss"])
+    torch.testing.assert_close(losses[1], losses[0])
+
+
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="num_classes must be given for Linear"):
         GraftingMixup(nn.Linear(2, 2))
@@ -101,6 +122,10 @@ def test_wrong_arguments_are_named() -> None:
         GraftingMixup(make_model(), label_smoothing=1.5)
     with pytest.raises(TypeError, match="JsdCrossEntropy"):
         GraftingTask(make_model(), JsdCrossEntropy(), verbose=False)
+    with pytest.raises(TypeError, match="AsymmetricLossSingleLabel, which takes class indices"):
+        GraftingTask(make_model(), AsymmetricLossSingleLabel(), verbose=False)
+    with pytest.raises(TypeError, match="got NLLLoss, which takes class indices"):
+        GraftingTask(make_model(), nn.NLLLoss(), verbose=False)
 
 
 def train(task: TrainingTask, mix: GraftingMixup | None = None, *, compiled: bool = False) -> list[float]:
@@ -196,6 +221,70 @@ def test_losses_of_originals_are_those_of_timm(criterion: nn.Module, reference: 
     task.mixup_enabled = False
     result = task(images, labels)
     torch.testing.assert_close(result["loss"], reference(result["output"], labels))
+
+
+class PolyCrossEntropy(nn.Module):
+    """As timm's from 1.0.31 on: smooths class indices alone."""
+
+    def __init__(self, smoothing: float) -> None:
+        super().__init__()
+        self.smoothing = smoothing
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if targets.ndim == 1:
+            targets = nn.functional.one_hot(targets, K) * (1 - self.smoothing) + self.smoothing / K
+        entropy = nn.functional.cross_entropy(logits, targets)
+        return entropy + 2 * (1 - (targets * logits.softmax(dim=1)).sum(dim=1)).mean()
+
+
+class DenselySmoothed(nn.Module):
+    """As timm's BinaryCrossEntropy from 1.0.31 on with smooth_dense: moves dense targets towards 1/2."""
+
+    smoothing, smooth_dense = 0.2, True
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.binary_cross_entropy_with_logits(logits, 0.8 * targets + 0.1)
+
+
+DenselySmoothed.__name__ = "BinaryCrossEntropy"
+
+
+def test_labels_are_smoothed_once_and_by_the_rule_of_the_loss() -> None:
+    ((images, labels),) = batches(1)
+    rows = nn.functional.one_hot(labels, K).float()
+    for criterion, given in ((PolyCrossEntropy(0.1), labels), (DenselySmoothed(), rows)):
+        task = GraftingTask(make_model(), criterion, verbose=False)
+        task.mixup_enabled = False
+        result = task(images, given)
+        torch.testing.assert_close(result["loss"], criterion(result["output"], given))
+
+
+def test_the_loss_may_be_left_to_a_timm_that_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def newer(
+        task: ClassificationTask,
+        model: nn.Module,
+        criterion: nn.Module | None = None,
+        criterion_kwargs: dict[str, float] | None = None,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+        verbose: bool = True,
+    ) -> None:
+        TrainingTask.__init__(task, device=device, dtype=dtype, verbose=verbose)
+        task.trainable_module = model
+        task.criterion = criterion or LabelSmoothingCrossEntropy(**criterion_kwargs)
+
+    monkeypatch.setattr(ClassificationTask, "__init__", newer)
+    ((images, labels),) = batches(1)
+    task = GraftingTask(model=make_model(), criterion_kwargs={"smoothing": 0.1}, device=torch.device("cpu"))
+    task.mixup_enabled = False
+    result = task(images, labels)
+    torch.testing.assert_close(result["loss"], LabelSmoothingCrossEntropy(0.1)(result["output"], labels))
+
+
+@pytest.mark.skipif("criterion_kwargs" in signature(ClassificationTask.__init__).parameters, reason="timm makes a loss")
+def test_older_timm_needs_a_loss() -> None:
+    with pytest.raises(TypeError, match="criterion must be a loss of dense targets for timm before"):
+        GraftingTask(make_model(), verbose=False)
 
 
 def test_checkpoint_resumes_the_task() -> None:

@@ -102,6 +102,20 @@ def test_compiled_models_train(tmp_path: Path) -> None:
     assert 0 < trainer.evaluate()["eval_loss"] < 10
 
 
+def test_a_step_that_compiles_is_built_once(tmp_path: Path) -> None:
+    steps = set()
+
+    class Counting(Watching):
+        def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+            loss = super().training_step(*args, **kwargs)
+            steps.add(self._step)
+            return loss
+
+    trainer_of(resnet(), tmp_path, kind=Counting, max_steps=3, step_options={"compile": "eager"}).train()
+    [step] = steps
+    assert step.steps_taken == 3
+
+
 def test_evaluation_is_that_of_the_trainer(tmp_path: Path) -> None:
     seen = []
 
@@ -153,10 +167,12 @@ def test_multi_label_models_train_by_binary_cross_entropy(tmp_path: Path) -> Non
     torch.testing.assert_close(loss, nn.functional.binary_cross_entropy_with_logits(outputs.logits, ROWS.labels))
 
 
-def test_regression_models_train_by_the_squared_error(tmp_path: Path) -> None:
-    data = Samples(torch.randn(8))
+@pytest.mark.parametrize("problem", ["regression", None])  # None, and one label, is regression in Transformers
+@pytest.mark.parametrize("shape", [(8,), (8, 1)])
+def test_regression_models_train_by_the_squared_error(problem: str | None, shape: Any, tmp_path: Path) -> None:
+    data = Samples(torch.randn(shape))
     sizes = {**SIZES, "num_labels": 1}
-    model = ResNetForImageClassification(ResNetConfig(embedding_size=8, **sizes, problem_type="regression"))
+    model = ResNetForImageClassification(ResNetConfig(embedding_size=8, **sizes, problem_type=problem))
     trainer = trainer_of(model, tmp_path, data=data, kind=GraftingTrainer)
     trainer.train()
     trainer.grafting_enabled = False
@@ -164,7 +180,7 @@ def test_regression_models_train_by_the_squared_error(tmp_path: Path) -> None:
     loss, outputs = trainer.compute_loss(
         model, {"pixel_values": data.images, "labels": data.labels}, return_outputs=True
     )
-    torch.testing.assert_close(loss, nn.functional.mse_loss(outputs.logits[:, 0], data.labels))
+    torch.testing.assert_close(loss, nn.functional.mse_loss(outputs.logits[:, 0], data.labels.flatten()))
 
 
 def test_resumed_training_continues_the_warm_up(tmp_path: Path) -> None:
@@ -197,6 +213,12 @@ def test_wrong_batches_and_options_are_named(tmp_path: Path) -> None:
         trainer.compute_loss(model, {"pixel_values": ROWS.images, "labels": ROWS.labels})
     with pytest.raises(ValueError, match="compute_loss_func must be None"):
         GraftingTrainer(model=model, compute_loss_func=lambda *_: None)
+    with pytest.raises(ValueError, match=r"step_options must be one of 'method', .*; got 'layerr'"):
+        GraftingTrainer(model=model, step_options={"layerr": 1})
+    model.config.problem_type = "regression"
+    smoothed = trainer_of(model, tmp_path, label_smoothing_factor=0.1)
+    with pytest.raises(ValueError, match="label_smoothing_factor must be 0 for regression, got"):
+        smoothed.compute_loss(model, {"pixel_values": ROWS.images, "labels": ROWS.labels})
     model.config.problem_type = "ranking"
     with pytest.raises(ValueError, match="problem_type must be one of"):
         trainer.compute_loss(model, {"pixel_values": INDICES.images, "labels": INDICES.labels})
@@ -211,11 +233,33 @@ def test_it_mixes_into_a_trainer_of_ones_own(tmp_path: Path) -> None:
     class Mine(GraftingTrainer, Own):
         pass
 
-    trainer = trainer_of(resnet(), tmp_path, kind=Mine, method=sg.CutMix())
+    with pytest.warns(UserWarning, match="compute_loss of Own is used in evaluation alone"):
+        trainer = trainer_of(resnet(), tmp_path, kind=Mine, method=sg.CutMix())
     trainer.train()
     assert not hasattr(trainer, "evaluated")
     trainer.evaluate()
     assert trainer.evaluated
+
+
+def test_a_mixin_in_the_wrong_order_warns(tmp_path: Path) -> None:
+    class Own(Trainer):
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
+            outputs = model(**inputs)
+            return (outputs.loss, outputs) if return_outputs else outputs.loss
+
+    class Wrong(Own, GraftingTrainer):
+        pass
+
+    with pytest.warns(UserWarning, match=r"write class Wrong\(GraftingTrainer, Own\)"):
+        trainer_of(resnet(), tmp_path, kind=Wrong)
+
+
+@pytest.mark.parametrize("model", [resnet, convnext])
+def test_grad_cam_makes_a_pass_of_its_own(model: Any) -> None:
+    step = sg.GraftingStep(model(), sg.SaliencyGrafting(), saliency_source="grad-cam", passes="mixed")
+    out = step(INDICES.images, INDICES.labels)
+    out.loss.backward()
+    assert out.mixed.mask.any()
 
 
 def test_checkpointed_layers_have_the_gradients_of_others() -> None:

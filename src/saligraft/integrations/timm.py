@@ -3,22 +3,40 @@
 `docs/guides/timm.md` has the lines to change in `train.py`.
 """
 
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
-from timm.loss import BinaryCrossEntropy, JsdCrossEntropy, LabelSmoothingCrossEntropy, SoftTargetCrossEntropy
-from timm.task import ClassificationTask
 from torch import Tensor, nn
 
 from saligraft import checks
 from saligraft.batch import MixedBatch
+from saligraft.draws import process_stream
+from saligraft.hooks import unwrapped
+from saligraft.import_path import install_command
 from saligraft.losses import Criterion
 from saligraft.methods.base import BatchMixer, check_batch
 from saligraft.methods.saliency_grafting import SaliencyGrafting
 from saligraft.saliency.sources import SourceLike
 from saligraft.step import GraftingStep
 
+try:
+    from timm.loss import LabelSmoothingCrossEntropy, SoftTargetCrossEntropy
+    from timm.task import ClassificationTask
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"this integration needs timm: {install_command('timm')}") from error
+
 __all__ = ["GraftingMixup", "GraftingTask"]
+
+# timm's losses by name, since some are of timm 1.0.31. These smooth class indices, but not dense targets:
+SMOOTH_INDICES_ALONE = ("LabelSmoothingCrossEntropy", "BinaryCrossEntropy", "PolyCrossEntropy")
+# And these have no use for the label of a graft:
+UNFIT = {
+    "JsdCrossEntropy": "compares augmented views",
+    "AsymmetricLossSingleLabel": "takes class indices",
+    "TwoWayLoss": "rounds targets to 0 or 1",
+    "ZlprLoss": "rounds targets to 0 or 1",
+}
 
 
 class GraftingMixup:
@@ -59,7 +77,7 @@ class GraftingMixup:
         generator: torch.Generator | None = None,
     ) -> None:
         checks.probability("label_smoothing", label_smoothing)
-        num_classes = getattr(model, "num_classes", None) if num_classes is None else num_classes
+        num_classes = getattr(unwrapped(model), "num_classes", None) if num_classes is None else num_classes
         if num_classes is None:
             raise ValueError(f"num_classes must be given for {type(model).__name__}, which has no num_classes")
         checks.whole_number("num_classes", num_classes, least=1)
@@ -86,7 +104,8 @@ class GraftingMixup:
             check_batch(images, labels, self.method.dims)
             checks.label_values(labels)
             saliency = None if self.source is None else self.source(images, labels)
-            drawn = self.method.draw(images, generator=self.generator)
+            stream = process_stream() if self.generator is None else self.generator
+            drawn = self.method.draw(images, generator=stream)
             mixed = self.method.apply(images, labels, saliency, drawn)
         else:
             mixed = MixedBatch.unmixed(images, labels)
@@ -102,12 +121,13 @@ class GraftingTask(ClassificationTask):
     Args:
         model: The network.
         criterion: timm's or torch's loss: `LabelSmoothingCrossEntropy`, `BinaryCrossEntropy`, `nn.CrossEntropyLoss`, or
-            any other of logits and dense targets (B, K).
+            any other of logits and dense targets (B, K). May be None from timm 1.0.31 on, see criterion_kwargs.
         method: A batch mixer; by default `SaliencyGrafting()`.
         step_options: Further options of `GraftingStep`, such as layer, copies or warmup_steps.
         device: Device, as in timm's task.
         dtype: Dtype, as in timm's task.
         verbose: Whether timm logs the criterion.
+        criterion_kwargs: Options of timm's `create_classification_loss` in place of a criterion, from timm 1.0.31 on.
 
     Example:
         >>> import timm
@@ -121,16 +141,20 @@ class GraftingTask(ClassificationTask):
     def __init__(
         self,
         model: nn.Module,
-        criterion: nn.Module,
+        criterion: nn.Module | None = None,
         method: BatchMixer[Any] | None = None,
         step_options: dict[str, Any] | None = None,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
         verbose: bool = True,
+        criterion_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(model, criterion, device=device, dtype=dtype, verbose=verbose)
+        newer = {} if criterion_kwargs is None else {"criterion_kwargs": criterion_kwargs}
+        super().__init__(model, criterion, device=device, dtype=dtype, verbose=verbose, **newer)
+        if self.criterion is None:
+            raise TypeError("criterion must be a loss of dense targets for timm before 1.0.31, got None")
         method = SaliencyGrafting() if method is None else method
-        self._options = {"method": method, "criterion": _on_dense_targets(criterion), **(step_options or {})}
+        self._options = {"method": method, "criterion": _on_dense_targets(self.criterion), **(step_options or {})}
         self.step = GraftingStep(model, **self._options)
         self._stepped = (model,)  # what the step was built for; in a tuple, so as not to be a second submodule
 
@@ -178,15 +202,19 @@ class GraftingTask(ClassificationTask):
 
 
 def _on_dense_targets(criterion: nn.Module) -> Criterion:
-    """timm's losses smooth class indices alone: smooth dense targets in their place."""
-    if isinstance(criterion, JsdCrossEntropy):
-        raise TypeError(
-            "criterion must be a loss of dense targets, got JsdCrossEntropy, which compares augmented views"
-        )
-    smooths = isinstance(criterion, LabelSmoothingCrossEntropy | BinaryCrossEntropy)
-    smoothing = float(getattr(criterion, "smoothing", 0.0)) if smooths else 0.0
+    """A loss that smooths class indices alone is given smoothed rows; any other follows its own rule."""
+    name = type(criterion).__name__
+    if name in UNFIT:
+        raise TypeError(f"criterion must be a loss of dense targets, got {name}, which {UNFIT[name]}")
+    if name not in SMOOTH_INDICES_ALONE or getattr(criterion, "smooth_dense", False):
+        return criterion
     dense = SoftTargetCrossEntropy() if isinstance(criterion, LabelSmoothingCrossEntropy) else criterion
-    return lambda logits, targets: dense(logits, _smooth(targets, smoothing))
+    return partial(_smoothed_loss, dense, float(cast(float, criterion.smoothing)))  # a lambda could not be pickled
+
+
+def _smoothed_loss(criterion: nn.Module, smoothing: float, logits: Tensor, targets: Tensor) -> Tensor:
+    loss: Tensor = criterion(logits, _smooth(targets, smoothing))
+    return loss
 
 
 def _smooth(targets: Tensor, smoothing: float) -> Tensor:
