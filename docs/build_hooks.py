@@ -13,6 +13,7 @@ from nbconvert import MarkdownExporter
 
 ROOT = Path(__file__).parent.parent
 PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}  # file of the repository -> page
+WIDE = ("paper_map.md", "command-line.md", "assumptions.md", "results/README.md")  # pages of wide tables
 LOG = get_plugin_logger("build_hooks")
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?://|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 
@@ -54,8 +55,9 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Show diagrams as the pictures made from them, and leave out links to files that are not on the site."""
     if page.file.src_uri == "index.md":
         page.meta["title"] = "Saliency Grafting for PyTorch"  # of the browser's tab
-    if page.file.src_uri.endswith("/table.md"):
+    if page.file.src_uri.endswith("/table.md") or page.file.src_uri in WIDE:
         page.meta["hide"] = ["toc"]  # room for the columns
+    if page.file.src_uri.endswith("/table.md"):
         folder = Path(str(page.file.abs_src_path)).parent
         beside = sorted(path.name for path in folder.iterdir() if path.suffix != ".md")
         markdown += "\n\nFiles: " + ", ".join(f"[{name}]({name})" for name in beside)

@@ -9,9 +9,9 @@ import torch
 from tests.browser.conftest import HEIGHT, WIDTH
 
 import saligraft as sg
-from saligraft.masks.peak_box import peak_box
 from saligraft.masks.rectangle import rectangle_mask
 from saligraft.masks.salient import NORMALIZATIONS
+from saligraft.methods.saliencymix import peak_box
 from saligraft.reports.visibility import visible_shares
 
 TEMPERATURES = (0.01, 0.05, 0.2, 0.7, 10.0)
@@ -71,7 +71,7 @@ def test_masks_and_weights_equal_the_librarys(shown: list, maps: torch.Tensor) -
         assert result["calibrated"] == pytest.approx(float(mixed.source_weight[0]), abs=1e-6), setting
         assert result["area"] == pytest.approx(float(by_area.source_weight[0]), abs=1e-6), setting
         kinds.add((0 < int(mixed.mask[0].sum()) < grid * grid, abs(result["area"] - result["calibrated"]) > 0.05))
-    assert kinds >= {(True, True), (True, False), (False, False)}  # the settings tell something
+    assert kinds >= {(True, True), (True, False), (False, False)}  # the settings cover different outcomes
 
 
 def test_resized_maps_and_softmax_equal_the_librarys(shown: list, maps: torch.Tensor) -> None:

@@ -128,3 +128,16 @@ def test_the_panels_fill_their_rows(opened: Any, page: Path, width: int, columns
     if width <= 900:  # there the grafted image stays in view above the settings
         inside = [figure for figure in inside if figure.get_attribute("data-title") != "Grafted"]
     assert len(inside) % columns == 0
+
+
+def test_drawn_cells_have_one_colour(opened: Any, page: Path) -> None:
+    browser = opened(page)
+    colours = browser.execute_script("""
+        const canvas = document.querySelector("[data-title='Draws P'] canvas");
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        const warm = new Set();
+        for (let i = 0; i < data.length; i += 4)
+          if (data[i] > 150 && data[i + 2] < 160) warm.add(data.slice(i, i + 3).join());
+        return [...warm];
+    """)
+    assert 1 <= len(colours) <= 3  # itself, and below one or two of the lines between cells

@@ -104,3 +104,10 @@ def test_the_page_is_self_contained_and_no_name_leaves_the_data(tmp_path: Path) 
     assert {one["id"] for one in page.named("input")} == {
         f"x-{n}" for n in ("temperature", "threshold", "probability", "grid")
     }
+
+
+def test_one_pair_of_shapes_is_put_beside_the_average(tmp_path: Path) -> None:
+    for objects, shown in ((None, False), (torch.ones(3, 16, 16, dtype=torch.bool), True)):
+        data = small(objects=objects)
+        page = write_page(tmp_path / "e.html", "explore.html", title="t", explorer=data, facts={})
+        assert ("area labels 19.6" in page.read_text(encoding="utf-8")) == shown

@@ -161,6 +161,15 @@ def test_names_at_the_ends_do_not_overlap() -> None:
     assert 0 < heights[0] < heights[-1] < 400
 
 
+def test_long_names_beside_curves_are_wrapped() -> None:
+    names = [f"Saliency Grafting, network wrn-10-{width}, 240 epochs" for width in (1, 2)]
+    svg = curves_svg([Curve(name=name, runs=((30.0, 20.0),)) for name in names], "error", width=940, height=400)
+    texts = re.findall(r">([^<>]+)</text>", svg)
+    for width in (1, 2):
+        assert f"network wrn-10-{width}," in texts
+    assert max(map(len, texts)) <= 22
+
+
 @pytest.mark.parametrize("values", [(50.0, math.nan), (math.inf, 40.0), (0.0, 0.0), (1e-9, 2e-9), (100.0, 1e6)])
 def test_unusual_values_can_be_drawn(values: tuple[float, ...]) -> None:
     assert "<svg" in curves_svg([Curve(name="odd", runs=(values,))], "error", width=400, height=340)

@@ -70,3 +70,9 @@ def test_no_values_and_seeds_that_do_not_match_are_refused() -> None:
         paired_difference([1.0, 2.0], [1.0])
     with pytest.raises(ValueError, match="degrees"):
         t_quantile(0.975, 0)
+
+
+def test_only_values_that_vary_have_an_interval() -> None:
+    assert estimate([1.0, 2.0, 3.0]).with_interval() == "2.00 ± 0.58 [-0.48, 4.48]"
+    assert estimate([2.0, 2.0]).with_interval() == "2.00 ± 0.00"
+    assert estimate([2.0]).with_interval() == "2.00"

@@ -4,6 +4,7 @@ import io
 import itertools
 import math
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +19,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from saligraft.reports import tiles
 from saligraft.reports.gallery import ComparedPair, GalleryRow, Label, LabelShare, MethodSamples, Panel
 from saligraft.reports.statistics import Estimate
 
+SOFTWARE = "saligraft"  # in the metadata of every PNG, so that it is not taken for a photo
 PAPER, INK, MUTED = "#ffffff", "#1d1f24", "#666b76"
 KIND_COLOURS = {"source": "#d9590b", "destination": "#1f6fd0", "": MUTED}
 
@@ -34,11 +36,14 @@ LABEL_COLUMN = 2.6  # inches
 PALETTE = 256  # colours of a comparison's file: small, without visible loss
 
 # Colours of the page's style sheet, by their values in its light scheme.
+NAME_LENGTH = 20  # letters of a line beside a curve
 CURVE_COLOURS = ("#6e737f", "#1f6fd0", "#d9590b", "#16906a", "#9a4fd0", "#b08400")
 GRID_LINE = "#e4e1db"
 VARIABLES = {
     **{colour: f"--curve-{place}" for place, colour in enumerate(CURVE_COLOURS, start=1)},
-    **{MUTED: "--muted", GRID_LINE: "--line", PAPER: "--card"},
+    MUTED: "--muted",
+    GRID_LINE: "--line",
+    PAPER: "--card",
 }
 # Lines to compare with: the first is broad and pale, so that another at the same height shows on it.
 LEVEL_LOOKS: tuple[dict[str, Any], ...] = (
@@ -266,11 +271,13 @@ class _Sheet:
         buffer = io.BytesIO()
         self.figure.savefig(buffer, dpi=dpi)
         path.parent.mkdir(parents=True, exist_ok=True)
+        metadata = PngImagePlugin.PngInfo()
+        metadata.add_text("Software", SOFTWARE)
         with Image.open(buffer) as picture:
             shown = picture.convert("RGB")
             if colours is not None:
                 shown = shown.quantize(colours, dither=Image.Dither.NONE)
-            shown.save(path, optimize=True)
+            shown.save(path, optimize=True, pnginfo=metadata)
         return path
 
 
@@ -363,17 +370,22 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
 
 
 def _name_ends(axes: Axes, curves: Sequence[Curve]) -> None:
-    """Write names beside the last points, pushed apart where curves end close together."""
+    """Write names beside the last points, wrapped, and pushed apart where curves end close together."""
     heights = [float(axes.transData.transform((0, curve.mean[-1]))[1]) for curve in curves]
-    box = axes.get_window_extent()
-    gap, above = 34.0, math.inf
-    for rank, place in enumerate(sorted(range(len(curves)), key=lambda place: -heights[place])):
-        lowest = box.y0 + 16 + gap * (len(curves) - 1 - rank)
-        above = min(max(heights[place], lowest), above - gap)
+    names = [textwrap.wrap(curve.name, NAME_LENGTH) or [""] for curve in curves]
+    box, line, highest = axes.get_window_extent(), 15.0, math.inf
+    order = sorted(range(len(curves)), key=lambda place: -heights[place])
+    room = [line * (len(lines) + 1) + 4 for lines in names]
+    for rank, place in enumerate(order):
+        lowest = box.y0 + 1 + line * len(names[place]) + sum(room[below] for below in order[rank + 1 :])
+        above = min(max(heights[place], lowest), highest)
+        highest = above - room[place]
         colour = CURVE_COLOURS[place % len(CURVE_COLOURS)]
-        name, value = curves[place].name, f"{curves[place].mean[-1]:.1f}"
-        axes.text(box.x1 + 14, above, name, transform=None, color=colour, fontweight="bold", parse_math=False)
-        axes.text(box.x1 + 14, above - 15, value, transform=None, color=MUTED)
+        look: dict[str, Any] = {"color": colour, "fontweight": "bold", "parse_math": False}
+        for number, text in enumerate(names[place]):
+            axes.text(box.x1 + 14, above - line * number, text, transform=None, **look)
+        value = f"{curves[place].mean[-1]:.1f}"
+        axes.text(box.x1 + 14, above - line * len(names[place]), value, transform=None, color=MUTED)
 
 
 def save_sweep(
@@ -418,8 +430,8 @@ def save_sweep(
         if all(float(at).is_integer() for at in places):
             axes.set_xticks(places)
         axes.grid(color=GRID_LINE)
-        axes.legend(frameon=False)
+        figure.legend(loc="outside lower center", ncols=2, frameon=False)  # inside, it would hide bars
         files = [path.with_suffix(".png"), path.with_suffix(".svg")]
-        figure.savefig(files[0], dpi=150, metadata={"Software": None})
+        figure.savefig(files[0], dpi=150, metadata={"Software": SOFTWARE})
         figure.savefig(files[1], metadata={"Date": None})
     return files

@@ -4,6 +4,7 @@ Pages are Jinja2 templates in `templates/`: `base.html` is the frame, `parts.htm
 """
 
 import platform
+import re
 import shlex
 import sys
 import warnings
@@ -16,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import saligraft as sg
 from saligraft.io.files import write_atomic
+from saligraft.names import plural
 from saligraft.reports.figures import curves_svg, valid_text
 from saligraft.reports.tiles import data_uri
 
@@ -34,8 +36,21 @@ def environment() -> Environment:
         keep_trailing_newline=True,
     )
     out.globals["version"] = sg.__version__
-    out.filters.update(data_uri=data_uri, curves_svg=curves_svg)
+    out.filters.update(data_uri=data_uri, curves_svg=curves_svg, minus=minus)
     return out
+
+
+def minus(text: str) -> str:
+    """Write negative numbers with a minus sign instead of a hyphen.
+
+    Args:
+        text: Text of a page.
+
+    Example:
+        >>> minus("-3.24 to -0.76, wrn-10-2")
+        '−3.24 to −0.76, wrn-10-2'
+    """
+    return re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", text)
 
 
 def write_page(path: Path, template: str, **values: Any) -> Path:
@@ -69,8 +84,8 @@ def versions() -> dict[str, str]:
     Returns:
         Titles and values.
     """
-    threads = torch.get_num_threads()
+    threads = plural(torch.get_num_threads(), "thread")
     return {
         "Versions": f"saligraft {sg.__version__}, torch {torch.__version__}, Python {platform.python_version()}",
-        "Machine": f"{platform.system()} {platform.machine()}, {threads} thread{'s' * (threads > 1)}",
+        "Machine": f"{platform.system()} {platform.machine()}, {threads}",
     }

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from saligraft.config.method_section import Normalization
+from saligraft.config.saliency_section import Normalization
 from saligraft.methods import REGISTRY, BatchMixer, Compose, ImageTransform
+from saligraft.names import one_line
 from saligraft.pixels import denormalized, normalized
 from saligraft.reports.explorer import explorer_data, varied
 from saligraft.reports.figures import Curve
@@ -114,8 +115,7 @@ def _only_warning(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        message = " ".join(str(error).split())
-        warnings.warn(f"the run is finished, but {what} could not be created: {message}", stacklevel=1)
+        warnings.warn(f"the run is finished, but {what} could not be created: {one_line(error)}", stacklevel=1)
 
 
 def _mixer(result: Result) -> Mixer | None:
@@ -189,7 +189,7 @@ def _facts(result: Result, folder: Path) -> dict[str, str]:
         seconds, cpu_seconds = (sum(getattr(line, key) for line in result.timing) for key in ("seconds", "cpu_seconds"))
         rate = sum(line.seconds * line.images_per_second for line in result.timing) / seconds
         facts["Time of training"] = (
-            f"{seconds:.0f} s by the clock, so {rate:,.0f} images/s; {cpu_seconds:.0f} s of CPU time; without tests"
+            f"{seconds:.0f} s wall-clock ({rate:,.0f} images/s), {cpu_seconds:.0f} s of CPU time; without evaluation"
         )
     passes = result.recipe.passes_per_step
     if passes is not None:

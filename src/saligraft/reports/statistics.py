@@ -30,9 +30,9 @@ class Estimate(NamedTuple):
         return math.nan if self.seeds == 1 else t_quantile((1 + CONFIDENCE) / 2, self.seeds - 1) * self.standard_error
 
     def with_interval(self) -> str:
-        """The text with the 95 % interval."""
-        interval = "" if self.seeds == 1 else f" [{self.mean - self.margin:.2f}, {self.mean + self.margin:.2f}]"
-        return f"{self}{interval}"
+        """The text with the 95 % interval, unless it is empty at two digits, or there is a single seed."""
+        interval = f" [{self.mean - self.margin:.2f}, {self.mean + self.margin:.2f}]"
+        return f"{self}{interval if self.margin >= 0.005 else ''}"
 
 
 class Difference(NamedTuple):
@@ -105,11 +105,11 @@ def paired_difference(
         -2.17 [-2.88, -1.45] better
     """
     differences = [ours - theirs for ours, theirs in zip(method, baseline, strict=True)]
-    found = estimate(differences)
-    mean, count = found.mean, found.seeds
+    mean_difference = estimate(differences)
+    mean, count = mean_difference.mean, mean_difference.seeds
     if count == 1 or math.isclose(max(differences), min(differences), abs_tol=1e-9):  # up to rounding
         return Difference(mean, math.nan, math.nan, count, "not resolved")
-    low, high = mean - found.margin, mean + found.margin
+    low, high = mean - mean_difference.margin, mean + mean_difference.margin
     verdict = "not resolved"
     if low > 0 or high < 0:  # false for NaN
         verdict = "better" if (mean > 0) == higher_is_better else "worse"

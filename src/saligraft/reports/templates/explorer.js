@@ -132,11 +132,9 @@ const explorer = (() => {
     outline(context, chosen);
   }
 
-  function drawUniforms(canvas, { draws, chosen, source }) {
-    const context = paint(canvas, (y, x) => {
-      const cell = cellAt(source, y, x, size.height, size.width);
-      return chosen[cell] ? mixed([240, 110, 20], [255, 196, 140], 1 - draws[cell]) : mixed([60, 64, 74], [32, 35, 41], 1 - draws[cell]);
-    });
+  function drawChosen(canvas, { chosen, source }) {
+    const context = paint(canvas, (y, x) =>
+      chosen[cellAt(source, y, x, size.height, size.width)] ? [240, 110, 20] : [46, 50, 58]);
     drawLines(context, source);
   }
 
@@ -270,7 +268,7 @@ const explorer = (() => {
     panel("Saliency S", `${grid} × ${grid} cells`, (canvas) => heat(canvas, source, result.source));
     panel("Softmax S′", `largest share ${(100 * Math.max(...softmaxShares.values)).toFixed(1)} %`, (canvas) => heat(canvas, source, softmaxShares));
     panel("Salient S″", `${salientCells} of ${grid * grid}`, (canvas) => cells(canvas, source, salient));
-    panel("Draws P", `${count(chosen)} of ${grid * grid}, seed ${settings.seed}`, (canvas) => drawUniforms(canvas, result));
+    panel("Draws P", `${count(chosen)} of ${grid * grid}, seed ${settings.seed}`, (canvas) => drawChosen(canvas, result));
     panel("Mask M", `${drawn} of ${salientCells} salient`, (canvas) => cells(canvas, source, mask, salient));
     panel("Destination’s saliency", `${other}; striped: lost`, (canvas) => heat(canvas, destination, result.destination, mask), "destination");
     panel("Grafted", "the network’s input", (canvas) => grafted(canvas, source, destination, mask), "", "x-grafted");
