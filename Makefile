@@ -43,6 +43,7 @@ mutants: $(VENV)/.installed-dev
 
 # Every table and figure of the paper once, in minutes: it shows that all of them run, and nothing else.
 smoke: $(VENV)/.installed-dev
+	rm -rf runs/smoke  # finished runs, of older code too, are not trained again
 	$(VENV)/bin/saligraft reproduce all --scale smoke --out runs/smoke $(ARGS)
 
 bench: $(VENV)/.installed-dev

@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import socket
 from collections.abc import Iterator
 
 import pytest
@@ -42,10 +41,3 @@ def leave_no_process_group() -> Iterator[None]:
         dist.destroy_process_group()
     os.environ.clear()
     os.environ.update(variables)
-
-
-@pytest.fixture
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

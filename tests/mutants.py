@@ -96,8 +96,8 @@ MUTANTS = [
         "part.sum(dim=1, dtype=dtype)",
     ),
     Mutant("absolute-features-copied", "saliency/feature_map.py", "features.shape[1:].numel()", "1"),
-    Mutant("parts-on-every-device", "saliency/cached.py", 'batch.device.type != "cpu" or ', ""),
-    Mutant("parts-in-compiled-graphs", "saliency/cached.py", "torch.compiler.is_compiling() or ", ""),
+    Mutant("parts-on-every-device", "saliency/chunks.py", 'batch.device.type != "cpu" or ', ""),
+    Mutant("parts-in-compiled-graphs", "saliency/chunks.py", "torch.compiler.is_compiling() or ", ""),
     Mutant(
         "spectral-border-repeated",
         "saliency/bottom_up.py",
@@ -326,7 +326,7 @@ MUTANTS = [
         "1 - pixel_area(mask, height, width, shown=mask), mask, partner)",
         "tests/methods/test_cutmix.py tests/contracts/test_batch_mixers.py",
     ),
-    Mutant("peak-is-the-lowest", "masks/peak_box.py", ".argmax(dim=1)", ".argmin(dim=1)"),
+    Mutant("peak-is-the-lowest", "methods/saliencymix.py", ".argmax(dim=1)", ".argmin(dim=1)"),
     Mutant("top-k-least", "masks/top_k.py", "flat.topk(k, dim=1)", "flat.topk(k, dim=1, largest=False)"),
     Mutant(
         "puzzle-saliency-swapped",
@@ -547,10 +547,11 @@ MUTANTS = [
     Mutant(
         "gradients-of-images-lost",
         "grafting.py",
-        "apart = partners.requires_grad or torch.compiler.is_compiling()",
-        "apart = torch.compiler.is_compiling()",
+        "apart = partners.requires_grad or shown",
+        "apart = shown",
         "tests/test_grafting.py tests/contracts/test_pure_functions.py",
     ),
+    Mutant("gradients-of-weights-lost", "grafting.py", "shown.requires_grad or torch", "torch"),
     Mutant(
         "originals-written-over",
         "grafting.py",
@@ -735,7 +736,7 @@ MUTANTS = [
         "training/evaluate.py",
         "network.eval()",
         "network.train()",
-        "tests/training/test_evaluate.py::test_the_network_s_mode_is_put_back",
+        "tests/training/test_evaluate.py::test_the_mode_of_each_module_is_put_back",
     ),
     Mutant(
         "statistics-copied-at-every-step",

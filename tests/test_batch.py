@@ -48,6 +48,8 @@ def test_refuses_missing_or_wrong_class_counts() -> None:
         mixed.targets()
     with pytest.raises(ValueError, match=r"labels must be class indices in \[0, 3\), got 5"):
         mixed.targets(3)
+    with pytest.raises(ValueError, match=r"in \[0, 1\), or floats for regression, got 5"):
+        mixed.targets(1)
     rows = batch_of(torch.rand(2, 4), torch.tensor([1, 0]), torch.tensor([0.5, 0.5]))
     with pytest.raises(ValueError, match="labels must have num_classes=3 columns, got 4"):
         rows.targets(3)

@@ -46,6 +46,8 @@ def test_probabilities_are_one_per_method_and_together_1() -> None:
     for value, message in (([0.5], "expected 2, got 1"), ([0.5, 0.6], "sum to 1, got 1.1"), ([-1, 2], "each of prob")):
         with pytest.raises(ValueError, match=message):
             checks.probabilities(value, 2)
+    with pytest.raises(TypeError, match=r"probabilities must be a sequence of numbers, got 0\.5"):
+        checks.probabilities(0.5, 2)
 
 
 def test_without_autocast_switches_it_off_inside_and_back_on_whatever_happens() -> None:

@@ -56,7 +56,7 @@ def test_code_of_the_pages_runs(
     """All blocks of a page run in order, as one program; those that begin with a file's name are such files, too."""
     blocks = re.findall(r"```(python|toml)\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     code = "".join(block for language, block in blocks if language == "python")
-    for name in (*EXTRAS, "torchvision"):
+    for name in (*EXTRAS, "torchvision", "captum"):
         if f"import {name}" in code or f"from {name}" in code:
             pytest.importorskip(name)
     monkeypatch.chdir(tmp_path)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saligraft import graft
+from saligraft import graft, mixup
 from saligraft.grafting import graft_onto_partners, pixel_area, spread
 
 sizes = st.integers(1, 24)
@@ -115,3 +115,11 @@ def test_gradients_reach_source_and_partner(soft: bool) -> None:
     mixed[0].sum().backward()  # one column of image 0 over three of image 1
     assert images.grad is not None
     assert images.grad.sum(dim=(1, 2, 3)).tolist() == [4.0, 12.0]
+
+
+def test_gradients_reach_a_learned_weight() -> None:
+    images, labels = torch.stack([torch.ones(1, 2, 2), torch.zeros(1, 2, 2)]), torch.tensor([0, 1])
+    weight = torch.full((2,), 0.3, requires_grad=True)
+    mixed = mixup(images, labels, partner=labels.flip(0), source_weight=weight)
+    mixed.images.sum().backward()  # of four pixels: w · 1 + (1 − w) · 0, and w · 0 + (1 − w) · 1
+    torch.testing.assert_close(weight.grad, torch.tensor([4.0, -4.0]))

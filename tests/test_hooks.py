@@ -106,6 +106,35 @@ def test_steps_take_a_layer_inside_data_parallel(name: str) -> None:
     assert hooks(model) == 0
 
 
+class Replicas(nn.DataParallel[nn.Module]):
+    """DataParallel as on two devices: each half of a batch takes a pass of its own."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__(network)
+        self.device_ids = [0, 1]
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.cat([self.module(part) for part in images.chunk(2)])
+
+
+def test_data_parallel_on_several_devices_is_refused_where_layers_are_read() -> None:
+    layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, K)
+    model = Replicas(nn.Sequential(*layers))
+    grafting = [sg.GraftingStep(model, sg.SaliencyGrafting(), saliency_source=name) for name in (None, "cam")]
+    for step in (*grafting, *(sg.training_step(model, sg.ManifoldMixup(layers=layers)) for layers in (None, ["0"]))):
+        with pytest.raises(
+            ValueError, match=r"by DistributedDataParallel \(torchrun\) .*, got DataParallel on .*\[0, 1\]"
+        ):
+            step(*batch())
+    unaffected = (
+        (sg.CutMix(), {}),
+        (sg.ManifoldMixup(layers=["input"]), {}),
+        (sg.SaliencyGrafting(), {"passes": "mixed"}),
+    )
+    for method, options in unaffected:
+        sg.training_step(model, method, **options)(*batch()).loss.backward()
+
+
 def test_changes_the_output_inside_only() -> None:
     network, x = Net().eval(), torch.randn(4, 5)
     plain = network(x)

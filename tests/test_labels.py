@@ -89,8 +89,10 @@ def test_broken_map_has_weight_0(broken: float) -> None:
     assert float(calibrated_weight(good, bad, mask)) == 0
 
 
-def test_importance_of_an_all_zero_map_is_zero() -> None:
-    assert float(importance(torch.zeros(1, 4, 4), torch.ones(1, 4, 4))) == 0
+@pytest.mark.parametrize("broken", [0.0, float("nan"), float("inf"), -1.0])
+def test_importance_of_a_map_without_saliency_or_that_is_broken_is_zero(broken: float) -> None:
+    maps = torch.stack([torch.full((4, 4), broken), torch.ones(4, 4)])
+    assert importance(maps, torch.ones(2, 4, 4)).tolist() == [0, 1]
 
 
 def test_half_precision_is_widened() -> None:

@@ -246,3 +246,12 @@ def test_regression_without_a_criterion_is_told_to_name_one(rows: torch.Tensor) 
     with pytest.raises(ValueError, match=r"regression .*criterion .*torch\.nn\.MSELoss\(\)"):
         mixed_cross_entropy(torch.zeros(1, 2), mixed)
     assert batch_loss(nn.MSELoss(), torch.zeros(1, 2), mixed) == (rows**2).mean()
+
+
+def test_a_criterion_that_indexes_with_targets_is_told_what_they_are() -> None:
+    def indexing(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return -logits[torch.arange(1), targets].mean()
+
+    mixed = MixedBatch.unmixed(torch.zeros(1, 3, 2, 2), torch.tensor([1]))
+    with pytest.raises(IndexError, match=r"criterion must take dense rows \(B, K\), not class indices, got \(1, 2\)"):
+        batch_loss(indexing, torch.zeros(1, 2), mixed)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.processes import run_in_two
 from torch import nn
 
 import saligraft as sg
@@ -300,10 +301,20 @@ def test_members_of_a_choice_that_differ_in_their_source_need_one_named() -> Non
 
 
 def test_multi_hot_labels_through_the_binary_criterion() -> None:
-    images, _ = batch()
+    """Against torch's own: the mean of the originals' loss and that of the grafts by their mixed labels."""
+    torch.manual_seed(0)
+    model, (images, _) = Counting().eval(), batch()  # without batch statistics the passes can be repeated
     labels = torch.randint(2, (8, K)).float()
-    step = sg.GraftingStep(Counting(), sg.SaliencyGrafting(), criterion=sg.mixed_binary_cross_entropy)
-    step(images, labels).loss.backward()
+    options = {"criterion": sg.mixed_binary_cross_entropy, "generator": seeded()}
+    out = sg.GraftingStep(model, sg.SaliencyGrafting(), **options)(images, labels)
+    weight, partner = out.mixed.source_weight[:, None], out.mixed.partner
+    assert ((weight > 0) & (weight < 1)).any()
+    targets = weight * labels + (1 - weight) * labels[partner]
+    originals, grafts = (
+        nn.functional.binary_cross_entropy_with_logits(model(shown), rows)
+        for shown, rows in ((images, labels), (out.mixed.images, targets))
+    )
+    torch.testing.assert_close(out.loss, (originals + grafts) / 2)
 
 
 @pytest.mark.parametrize("warmup_steps", [0, 1])
@@ -390,6 +401,8 @@ def test_refuses_bad_arguments() -> None:
         sg.MixingStep(model, criterion=torch.nn.CrossEntropyLoss)
     with pytest.raises(TypeError, match=r"dense rows \(B, K\), got NLLLoss, which takes class indices"):
         sg.MixingStep(model, criterion=torch.nn.NLLLoss())
+    with pytest.raises(ValueError, match="criterion must have no ignore_index, got 0"):
+        sg.MixingStep(model, criterion=torch.nn.CrossEntropyLoss(ignore_index=0))
     with pytest.raises(TypeError, match="enabled must be True or False, got 'no'"):
         sg.MixingStep(model).enabled = "no"
     with pytest.raises(TypeError, match="images must be floating point"):
@@ -408,10 +421,8 @@ def test_refuses_bad_arguments() -> None:
         sg.GraftingStep(model, sg.SaliencyGrafting())(*batch()[:1], torch.tensor([0]))
 
 
-def two_processes(rank: int, port: int, folder: str) -> None:
+def two_processes(rank: int, folder: Path) -> None:
     """Train two steps under DDP with gloo; each rank writes the gradient it ended with."""
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     torch.manual_seed(0)
     model = Counting()
     if torch.__version__ < "2.13":
@@ -425,14 +436,20 @@ def two_processes(rank: int, port: int, folder: str) -> None:
     step = sg.GraftingStep(wrapped, sg.SaliencyGrafting(), generator=torch.Generator().manual_seed(rank))
     for _ in range(2):
         step(images[half], labels[half]).loss.backward()
-    torch.save([parameter.grad for parameter in wrapped.parameters()], Path(folder) / f"{rank}.pt")
-    torch.distributed.barrier()  # a rank that leaves first may break the other's connection
-    torch.distributed.destroy_process_group()
+    torch.save([parameter.grad for parameter in wrapped.parameters()], folder / f"{rank}.pt")
+    torch.manual_seed(1)  # alike on both, as Lightning and Transformers do
+    plain = sg.MixingStep(wrapped, sg.CutMix())
+    partners = [plain(images[half].repeat(8, 1, 1, 1), labels[half].repeat(8)).mixed.partner for _ in range(2)]
+    torch.save([*partners, torch.rand(3)], folder / f"draws-{rank}.pt")
 
 
 @pytest.mark.slow
-def test_two_processes_share_their_gradients(tmp_path: Path, unused_port: int) -> None:
-    torch.multiprocessing.spawn(two_processes, args=(unused_port, str(tmp_path)), nprocs=2)
+def test_two_processes_share_their_gradients_and_no_draws(tmp_path: Path) -> None:
+    run_in_two(two_processes, tmp_path)
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
     assert any(gradient.abs().sum() > 0 for gradient in first)
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    *one, end = torch.load(tmp_path / "draws-0.pt", weights_only=True)
+    *other, other_end = torch.load(tmp_path / "draws-1.pt", weights_only=True)
+    assert not any(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    assert torch.equal(end, other_end)  # the global streams stay alike, as the caller seeded them

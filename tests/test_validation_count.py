@@ -1,4 +1,4 @@
-"""Arguments are validated once, at the public boundary: a training step makes few calls of validating functions."""
+"""A training step makes few calls of validating functions: arguments are validated at the public boundary alone."""
 
 import sys
 from collections import Counter
@@ -15,7 +15,7 @@ MOST_CALLS = 40
 PACKAGE = str(Path(checks.__file__).parent)
 
 
-def test_a_grafting_step_validates_once() -> None:
+def test_a_grafting_step_makes_few_validating_calls() -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
     step = sg.GraftingStep(model, sg.SaliencyGrafting())
     images, labels = torch.rand(4, 3, 16, 16), torch.arange(4)

@@ -136,6 +136,7 @@ def probabilities(value: Sequence[float] | None, count: int) -> tuple[float, ...
     """One probability for each of `count` methods, summing to 1; all equal if None."""
     if value is None:
         return (1 / count,) * count
+    value = numbers("probabilities", value)
     if len(value) != count:
         raise ValueError(f"probabilities must have one entry per method: expected {count}, got {len(value)}")
     for each in value:
@@ -156,11 +157,11 @@ def grids(value: Sequence[int]) -> tuple[int, ...]:
     return tuple(value)
 
 
-def grids_fit(value: Sequence[int], image: Tensor) -> None:
+def grids_fit(value: Sequence[int], image: Tensor, name: str = "grids") -> None:
     """Checks all grids, not only the one drawn, so that a run fails at its first step or not at all."""
     height, width = frame_size(image)
     if max(value) > (width if image.ndim == 3 else min(height, width)):
-        raise ValueError(f"grids must not exceed the image ({height}, {width}), got {max(value)}")
+        raise ValueError(f"{name} must not exceed the image ({height}, {width}), got {max(value)}")
 
 
 def shape_of(tensor: Tensor) -> str:
@@ -256,7 +257,8 @@ def label_values(value: Tensor, num_classes: int | None = None) -> None:
         low, high = int(value.min()), int(value.max())
         if low < 0 or (num_classes is not None and high >= num_classes):
             expected = ">= 0" if num_classes is None else f"in [0, {num_classes})"
-            raise ValueError(f"labels must be class indices {expected}, got {low if low < 0 else high}")
+            numbers = ", or floats for regression" if num_classes == 1 else ""
+            raise ValueError(f"labels must be class indices {expected}{numbers}, got {low if low < 0 else high}")
     elif not value.is_floating_point():
         return
     elif num_classes is None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 Per = Literal["sample", "batch"]
@@ -151,6 +152,19 @@ def boxes(ratio: Tensor, height: int, width: int, *, generator: torch.Generator 
     if height == 1 < width or width == 1 < height:
         end = torch.where(limit == 1, 1, end)
     return torch.cat(((centre - half).clamp(min=0), end), dim=1)
+
+
+def process_stream() -> torch.Generator | None:
+    """Return a generator whose draws differ between the processes of a launch, even if all are seeded alike.
+
+    It is seeded by a draw of torch's global generator and the rank, so that no state has to be saved for it.
+
+    Returns:
+        None, which stands for the global generator itself, unless torch.distributed runs several processes.
+    """
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return None
+    return torch.Generator().manual_seed(int(torch.randint(2**62, ())) + dist.get_rank())
 
 
 def to_device(draw: Tensor, device: torch.device) -> Tensor:

@@ -65,8 +65,8 @@ def graft_onto_partners(images: Tensor, partner: Tensor, shown: Tensor) -> Tenso
     """
     partners, shown = images[partner], _broadcast(shown, images)
     is_bool = shown.dtype == torch.bool
-    # Gradients of the images, and a compiler that fuses both, need the result apart; half precision is blended wider.
-    apart = partners.requires_grad or torch.compiler.is_compiling()
+    # Gradients, and a compiler that fuses both, need the result apart; half precision is blended wider.
+    apart = partners.requires_grad or shown.requires_grad or torch.compiler.is_compiling()
     if is_bool:
         return torch.where(shown, images, partners, out=None if apart else partners)
     if apart or images.dtype != shown.dtype:

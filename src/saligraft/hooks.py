@@ -6,6 +6,7 @@ made without side effects on the network. Compiled code may skip hooks: `compili
 
 from __future__ import annotations
 
+import copy
 import difflib
 import random
 import sys
@@ -91,9 +92,33 @@ def first_tensor(value: object) -> Tensor | None:
     return next((tensor for tensor in map(first_tensor, entries) if tensor is not None), None)
 
 
+def replace_first_tensor(value: Any, tensor: Tensor) -> Any:
+    """Return a copy of a module's input or output with another tensor in place of `first_tensor(value)`."""
+    if isinstance(value, Tensor):
+        return tensor
+    if isinstance(value, dict):
+        key = next(key for key, entry in value.items() if first_tensor(entry) is not None)
+        copied = copy.copy(value)  # of the same class, such as an output of Transformers
+        copied[key] = replace_first_tensor(value[key], tensor)
+        return copied
+    place = next(place for place, entry in enumerate(value) if first_tensor(entry) is not None)
+    entries = [*value[:place], replace_first_tensor(value[place], tensor), *value[place + 1 :]]
+    return type(value)(*entries) if hasattr(value, "_fields") else type(value)(entries)
+
+
 def is_compiled(module: nn.Module) -> bool:
     """Whether calling the module runs compiled code, which may skip hooks set afterwards."""
     return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def refuse_replicas(model: nn.Module) -> None:
+    """Raise an error if a pass of the model would run in DataParallel's replicas: a hook would see parts of a batch."""
+    for part in wrappers_of(model):
+        if isinstance(part, nn.DataParallel) and len(part.device_ids) > 1:
+            raise ValueError(
+                "model must be wrapped by DistributedDataParallel (torchrun) where layers are read on several devices, "
+                f"got DataParallel on devices {list(part.device_ids)}"
+            )
 
 
 def refuse_compiled(model: nn.Module, layer: str | None = None) -> None:

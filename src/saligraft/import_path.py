@@ -3,13 +3,14 @@
 A recipe with such a name runs that code, so it must be trusted like a program.
 """
 
-import difflib
 import importlib
 import inspect
 import os
 import sys
 from collections.abc import Mapping
 from typing import Any
+
+from saligraft.names import did_you_mean, one_line
 
 GIVEN = "given"  # "given:NAME" records an object that was passed to `train` in Python
 RESERVED = ("folder", "timm", "torchvision", GIVEN)  # "folder:PATH" and the like have their own meaning
@@ -70,12 +71,11 @@ def import_object(path: str, what: str) -> Any:
         if missing is not None and f"{module_name}.".startswith(f"{missing}."):
             reason = f"there is no module {missing!r}, neither installed nor in the current folder"
         else:
-            reason = f"its module raises {_one_line(error)}"
+            reason = one_line(f"its module raises {type(error).__name__}: {error}")
         raise ValueError(f"{what} {path!r} cannot be imported: {reason}") from error
     for part in attribute.split("."):
         if not hasattr(target, part):
-            near = difflib.get_close_matches(part, dir(target), n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(part, dir(target))
             raise ValueError(f"{what} {path!r} cannot be imported: {module_name} has no {attribute!r}{hint}")
         target = getattr(target, part)
     if not callable(target):
@@ -119,8 +119,5 @@ def call(path: str, what: str, arguments: Mapping[str, Any]) -> Any:
     try:
         return function(**arguments)
     except Exception as error:  # the user's code
-        raise ValueError(f"{what} {path!r} cannot be built: {_one_line(error)}") from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
+        reason = one_line(f"{type(error).__name__}: {error}")
+        raise ValueError(f"{what} {path!r} cannot be built: {reason}") from error

@@ -20,7 +20,7 @@ def importance(saliency: Tensor, visible: Tensor, norm: float = 2.0) -> Tensor:
         norm: The order of the norm; the paper's is 2.
 
     Returns:
-        (B,) in [0, 1]; 0 for an all-zero map.
+        (B,) in [0, 1]; 0 for a map that is all zero, not finite or negative.
 
     Example:
         >>> import torch, saligraft as sg
@@ -30,7 +30,8 @@ def importance(saliency: Tensor, visible: Tensor, norm: float = 2.0) -> Tensor:
     _check_maps(saliency, visible, "visible")
     checks.norm(norm)
     maps = scale_maps(saliency)
-    return torch.where(maps.peak.flatten() == 0, 0.0, _visible_norm(maps.unit(norm), visible, norm))
+    has_saliency = (maps.usable & (maps.peak > 0)).flatten()
+    return torch.where(has_saliency, _visible_norm(maps.unit(norm), visible, norm), 0.0)
 
 
 def calibrated_weight(

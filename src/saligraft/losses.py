@@ -41,7 +41,14 @@ def batch_loss(criterion: Criterion, logits: Tensor, mixed: MixedBatch) -> Tenso
     if _takes_mixed_batch(criterion):
         loss = criterion(logits, mixed)
     else:
-        loss = criterion(logits, mixed.targets(logits.shape[1]) if logits.ndim > 1 else mixed.targets(1)[:, 0])
+        targets = mixed.targets(logits.shape[1]) if logits.ndim > 1 else mixed.targets(1)[:, 0]
+        try:
+            loss = criterion(logits, targets)
+        except IndexError as error:
+            shape = checks.shape_of(targets)
+            raise IndexError(
+                f"criterion must take dense rows (B, K), not class indices, got {shape}: {error}"
+            ) from error
     if not isinstance(loss, Tensor):
         raise TypeError(f"criterion must return a scalar tensor, got {type(loss).__name__}")
     if loss.numel() != 1:
@@ -65,6 +72,8 @@ def check_criterion(criterion: Any) -> None:
             f"{expected} that are dense rows (B, K), got {type(criterion).__name__}, which takes class indices: use "
             "torch.nn.CrossEntropyLoss()"
         )
+    if isinstance(criterion, nn.CrossEntropyLoss) and criterion.ignore_index >= 0:
+        raise ValueError(f"criterion must have no ignore_index, got {criterion.ignore_index}: targets are dense rows")
 
 
 def _takes_mixed_batch(criterion: Any) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from saligraft import checks
+from saligraft import checks, draws
 from saligraft.batch import MixedBatch
 from saligraft.compiling import Compile, compiled_model
 from saligraft.hooks import exclusive_use, find_ddp, is_compiled, unwrapped, wrappers_of
@@ -62,7 +62,8 @@ class TrainingStep(ABC):
         criterion: (logits, targets) -> scalar, targets being dense rows (B, K), such as `torch.nn.CrossEntropyLoss()`;
             one with an attribute ``takes_mixed_batch = True`` gets the `MixedBatch`. By default `mixed_cross_entropy`.
         warmup_steps: Steps without any mixing.
-        generator: CPU generator for all random draws; None uses torch's global generator.
+        generator: CPU generator for all random draws; None uses torch's global generator, and the rank where
+            torch.distributed runs several processes, whose draws then differ even if they are seeded alike.
         compile: Whether to compile all passes by torch.compile, or the name of a backend, or keyword arguments of
             `torch.compile`. A model that is compiled already, also inside or around DDP, needs nothing.
     """
@@ -124,6 +125,10 @@ class TrainingStep(ABC):
         if not isinstance(value, bool):
             raise TypeError(f"enabled must be True or False, got {value!r}")
         self._enabled = value
+
+    def _stream(self) -> torch.Generator | None:
+        """The generator of the next draws."""
+        return draws.process_stream() if self.generator is None else self.generator
 
     @property
     def is_plain(self) -> bool:
@@ -216,13 +221,15 @@ class GraftingStep(TrainingStep):
         passes: "both" is the paper: originals and grafts, 2 forward and 2 backward passes. "joint" makes one pass of
             both together, so that batch norm sees them as one batch, after one for the maps as in "mixed": 3 forward, 2
             backward, and twice the memory. "mixed" trains on grafts alone; a forward pass without gradients or side
-            effects, with batch statistics, gives the maps: 2 forward, 1 backward. "remembered" trains on grafts alone
-            and makes no other pass: the feature maps of a step refresh those remembered of its samples, which plain
-            steps do too; it needs `index` in each call. A sample without a map yet is neither grafted nor grafted onto.
+            effects gives the maps, for Saliency Grafting with batch statistics: 2 forward, 1 backward. "remembered"
+            trains on grafts alone and makes no other pass: the feature maps of a step refresh those remembered of its
+            samples, which plain steps do too; it needs `index` in each call. A sample without a map yet is neither
+            grafted nor grafted onto.
         memory: The table of "remembered"; by default one that grows with the largest index, for which each step reads
             the index on the host.
         warmup_steps: Steps without any mixing.
-        generator: CPU generator for all random draws; None uses torch's global generator.
+        generator: CPU generator for all random draws; None uses torch's global generator, and the rank where
+            torch.distributed runs several processes, whose draws then differ even if they are seeded alike.
         compile: Whether to compile all passes by torch.compile, or the name of a backend, or keyword arguments of
             `torch.compile`. A model that is compiled already, also inside or around DDP, needs nothing.
 
@@ -273,6 +280,7 @@ class GraftingStep(TrainingStep):
             raise ValueError(f"memory must be left out unless passes='remembered', got passes={passes!r}")
         if (
             passes in ("joint", "mixed")
+            and method.with_originals  # whose maps are those of a training pass by its authors
             and isinstance(self.source, NetworkSource)
             and self.source is not saliency_source
         ):
@@ -298,7 +306,7 @@ class GraftingStep(TrainingStep):
         return StepOutput(self._weighted(losses), out.logits if logits is None else logits, mixed)
 
     def _mix(self, images: Tensor, labels: Tensor, saliency: Tensor | None) -> MixedBatch:
-        drawn = self.method.draw(images, generator=self.generator)  # j, grid, P ~ Bern(p_B)
+        drawn = self.method.draw(images, generator=self._stream())  # j, grid, P ~ Bern(p_B)
         return self.method.apply(images, labels, saliency, drawn)  # M (Eq. 3-4), φ, λ (Eq. 5)
 
     def _train_jointly(self, images: Tensor, labels: Tensor, saliency: Tensor | None) -> StepOutput:
@@ -323,7 +331,7 @@ class GraftingStep(TrainingStep):
     def _step(self, images: Tensor, labels: Tensor, recalled: Recalled | None) -> StepOutput:
         if self.remembered is None or recalled is None:
             return super()._step(images, labels, recalled)
-        mixed = None if self.is_plain else self.remembered.mix(images, labels, recalled, self.generator)
+        mixed = None if self.is_plain else self.remembered.mix(images, labels, recalled, self._stream())
         shown = mixed or MixedBatch.unmixed(images, labels)
         logits, saliency = self.remembered.training_pass(shown, labels, recalled.views)
         self._warn_of_zeros(self.source, saliency)
@@ -353,7 +361,8 @@ class MixingStep(TrainingStep):
         criterion: (logits, targets) -> scalar, targets being dense rows (B, K), such as `torch.nn.CrossEntropyLoss()`;
             one with an attribute ``takes_mixed_batch = True`` gets the `MixedBatch`. By default `mixed_cross_entropy`.
         warmup_steps: Steps without any mixing.
-        generator: CPU generator for all random draws; None uses torch's global generator.
+        generator: CPU generator for all random draws; None uses torch's global generator, and the rank where
+            torch.distributed runs several processes, whose draws then differ even if they are seeded alike.
         compile: Whether to compile all passes by torch.compile, or the name of a backend, or keyword arguments of
             `torch.compile`. A model that is compiled already, also inside or around DDP, needs nothing.
 
@@ -386,7 +395,7 @@ class MixingStep(TrainingStep):
             return self._plain(images, labels)
         saliency = None if self.source is None else self.source(images, labels)
         self._warn_of_zeros(self.source, saliency)
-        drawn = self.method.draw(images, generator=self.generator)
+        drawn = self.method.draw(images, generator=self._stream())
         return self._output(self.method.apply(images, labels, saliency, drawn))
 
 

@@ -9,6 +9,7 @@ from saligraft.cli import run
 from saligraft.experiments import bench_page
 from saligraft.experiments.bench import SECTIONS
 from saligraft.experiments.bench_page import END, START
+from saligraft.names import BENCH_SECTIONS
 
 
 @pytest.mark.slow
@@ -53,3 +54,7 @@ def test_mistakes_are_refused_before_measuring(
     arguments = [str(tmp_path / "page.md") if argument == "FILE" else argument for argument in arguments]
     assert run(["bench", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_every_section_may_be_named() -> None:
+    assert tuple(SECTIONS) == BENCH_SECTIONS

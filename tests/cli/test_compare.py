@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.experiments.invented_runs import write_runs
+from tests.experiments.invented_runs import finished, write_runs
 from tests.reports.pages import assert_self_contained
 
 from saligraft.cli import run
@@ -34,9 +34,30 @@ def test_a_folder_of_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "| CutMix | Best | -2.00 | -3.24 to -0.76 | better |" in printed
     assert f"Page: {page}" in printed
     shown = assert_self_contained(page.read_text(encoding="utf-8"))
-    for words in ("CutMix has the lowest error", "Settings that differ", "-3.24 to -0.76", "Learning curves"):
+    for words in ("CutMix has the lowest error", "Settings that differ", "−3.24 to −0.76", "Learning curves"):
         assert words in shown.text
     assert len(shown.named("svg")) == 2
+
+
+def test_runs_that_are_left_out_are_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("again", "third"):
+        shutil.copytree(runs / "none-0", runs / name)
+    shutil.copytree(runs / "none-1", runs / "stopped")
+    (runs / "stopped" / "result.json").unlink()
+    (runs / "stopped" / "run.json").write_text("")
+    assert run(["compare", "runs"]) == 0
+    left_out = (
+        "2 repeats of the same recipe and seed and 1 unfinished run left out: runs/none-0, runs/third, runs/stopped."
+    )
+    assert left_out in capsys.readouterr().out
+    assert left_out in assert_self_contained(Path("runs/compare.html").read_text(encoding="utf-8")).text
+
+
+def test_the_note_on_folded_options_is_for_the_terminal(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finished(runs / "grafts", "saliency-grafting", 0, 30.0)
+    assert run(["compare", "runs/none-0", "runs/grafts"]) == 0
+    assert "the page lists them" in capsys.readouterr().out
+    assert "the page lists them" not in Path("runs/compare.html").read_text(encoding="utf-8")
 
 
 def test_mistakes_are_one_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,8 +66,8 @@ def test_mistakes_are_one_line(runs: Path, capsys: pytest.CaptureFixture[str]) -
     for arguments, words in (
         (["empty"], "run must be the folder of a finished run, or hold some"),
         ([str(runs), "gone"], "gone"),
-        (["runs/none-0"], "runs must be at least two, got runs/none-0 alone"),
-        (["runs/none-0", "runs/../runs/none-0"], "runs must be at least two, got runs/none-0 alone"),
+        (["runs/none-0"], "compare needs at least two runs, got only runs/none-0"),
+        (["runs/none-0", "runs/../runs/none-0"], "compare needs at least two runs, got only runs/none-0"),
         (["runs/none-0", "copy"], "runs must differ in recipe or seed, got the same in runs/none-0 and copy"),
         ([str(runs), "--out", "empty"], "--out must be the file to write, got the folder empty"),
     ):

@@ -36,7 +36,7 @@ def test_the_demo_end_to_end_and_again(tmp_path: Path, capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--seeds", "0"], "'--seeds': Input should be greater"),
+        (["--seeds", "0"], "--seeds must be >= 1, got 0"),
         (["--jobs", "x"], "--jobs"),
         (["--scale", "paper"], "'--scale': 'paper' is not one of"),
         (["--overwrite"], "No such option"),

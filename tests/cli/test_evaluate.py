@@ -52,7 +52,7 @@ def test_all_evaluations_at_once(folder: Path, tmp_path: Path, capsys: pytest.Ca
     assert run(["evaluate", str(folder), *flags, "--occlude", "25", "--predictions", str(predictions)]) == 0
     shown = capsys.readouterr().out
     kept = json.loads((folder / "evaluation.json").read_text())
-    assert list(kept) == ["occlusion", "localization", "calibration", "corruptions", "classes", "label-truth"]
+    assert list(kept) == ["occlusion", "localization", "label-truth", "calibration", "classes", "corruptions"]
     result = json.loads((folder / "result.json").read_text())
     assert kept["occlusion"]["percent"]["0"]["top1_error"] == result["top1_error"]["final"]
     assert f"localization accuracy  {kept['localization']['accuracy']:6.2f} %" in shown

@@ -1,5 +1,6 @@
 """The command line's frame: help, version, and mistakes reported in one line."""
 
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,8 @@ def test_help_has_worked_examples(arguments: list[str], capsys: pytest.CaptureFi
     assert "Examples:" in shown
     examples = [line for line in shown.partition("Examples:")[2].splitlines() if line.strip().startswith("saligraft ")]
     assert len(examples) >= 2
+    text = " ".join(shown.partition("Examples:")[2].split())
+    assert text.count("# ") >= len(examples)  # each line is one that a shell can run
 
 
 def test_every_file_of_the_folder_is_a_command() -> None:
@@ -29,9 +32,11 @@ def test_mistakes_fail_before_torch_is_imported(tmp_path: Path) -> None:
     (tmp_path / "all" / "one").mkdir(parents=True)
     for name in ("recipe.toml", "run.json"):
         (tmp_path / "all" / "one" / name).write_text("")
+    (tmp_path / "finished").mkdir()
+    for name in ("recipe.toml", "result.json"):
+        (tmp_path / "finished" / name).write_text("")
     (tmp_path / "one.jpg").write_text("")
-    program = "import sys; from saligraft import cli; print(cli.run(sys.argv[1:]), 'torch' in sys.modules)"
-    for words, code in {
+    expected = {
         "--help": 0, "train --help": 0, "--version": 0, "list recipes": 0, "trian": 2, "train --sede 1": 2,
         "train nowhere": 2, "train shapes-wrn-10-2 --set epochs": 2, "train all/one": 2, "evaluate all": 2,
         "list colours": 2, "demo --scale large": 2, "reproduce all --seeds 0": 2,
@@ -42,11 +47,20 @@ def test_mistakes_fail_before_torch_is_imported(tmp_path: Path) -> None:
         "train shapes-wrn-10-2 --set training.epoch=3": 2, "train shapes-wrn-10-2 --set training.trackers=wandb": 2,
         "train shapes-wrn-10-2 --set method.choices.cutmx=1": 2, "train shapes-wrn-10-2 --set training.epochs=x": 2,
         "show --method cutmx": 2, "show --images one.jpg": 2, "explore one.jpg": 2, "reproduce tabel-wrn": 2,
-        "reproduce": 2, "reproduce --list --out one.jpg": 2,
-    }.items():  # fmt: skip
-        command = [sys.executable, "-c", program, *words.split()]
-        ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
-        assert ended.stdout.splitlines()[-1] == f"{code} False", words
+        "train runs/nope --resume": 2, "train shapes-wrn-10-2 --best-of optimizer.lr --plan": 2,
+        "train shapes-wrn-10-2 --seeds 0,1": 2, "train shapes-wrn-10-2 --best-of optimizer.lr=0.1,0.2 --seeds 0,x": 2,
+        "train shapes-wrn-10-2 --set data.name=cifar1000": 2, "train shapes-wrn-10-2 --set network.name=wrn-10-x": 2,
+        "train shapes-wrn-10-2 --set schedule.name=cosin": 2, "match-temperature gone": 2, "compare finished": 2,
+        "match-temperature finished --k 6 --temperature 0.1": 2, "match-temperature finished --set data.nam=x": 2,
+        "evaluate finished --set data.nam=x": 2, "show --methods mixup,cutmx": 2, "show --network resnet18": 2,
+        "bench step": 2, "reproduce": 2, "reproduce --list --out one.jpg": 2,
+    }  # fmt: skip
+    program = "import json, sys; from saligraft import cli; "
+    program += "codes = {words: (cli.run(words.split()), 'torch' in sys.modules) for words in sys.argv[1:]}; "
+    program += "print(json.dumps(codes))"
+    command = [sys.executable, "-c", program, *expected]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert json.loads(ended.stdout.splitlines()[-1]) == {words: [code, False] for words, code in expected.items()}
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,7 +75,7 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["train"], "RECIPE"),
         (["list", "recipe"], "'schedules', 'settings'. Did you mean 'recipes'?\n"),
         (["train", "shapes-wrn-10-2", "--sede", "1"], "--sede"),
-        (["train", "shapes-wrn-10-2", "--seed", "one"], "--seed"),
+        (["train", "shapes-wrn-10-2", "--seed", "one"], "--seed must be a whole number, got one\n"),
         (["train", "nowhere.toml"], "bundled recipe 'nowhere.toml'; all "),
         (
             ["train", "shapes-wrn-10-2", "--set", "training.epochs=soon"],
@@ -78,8 +92,17 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "shapes-wrn-10-2", "--set", "data.name=folder:photos"], "such as photos/cats/1.jpg"),
         (["train", "shapes-wrn-10-2", "--set", "method.options.T=1"], "method none has no option 'T'"),
         (["train", "shapes-wrn-10-2", "--set", "network.name=wrn-11-2", "--out", "OUT"], "depth must be 6n + 4"),
-        (["evaluate", "nowhere"], "nowhere is not a run folder"),
+        (["evaluate", "nowhere"], "no run folder nowhere"),
         (["list", "colours"], "'colours' is not one of 'methods', "),
+        (["train", "shapes"], "'shapes'; similar: shapes-pyramidnet-20-24, shapes-wrn-10-2; all"),
+        (["train", "shapes-wrn-10-2", "--set", "schedule.name=cosin"], "got 'cosin'; did you mean 'cosine'?\n"),
+        (
+            ["train", "shapes-wrn-10-2", "--set", "data.name=cifar1000"],
+            "[data.name] data set must be one of 'shapes', ",
+        ),
+        (["train", "shapes-wrn-10-2", "--set", "network.name=wrn-10-x"], "where DEPTH and WIDTH are integers, got "),
+        (["show", "--methods", "cutmx"], "; did you mean 'cutmix'?\n"),
+        (["bench", "step"], "; did you mean 'steps'?\n"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(

@@ -32,8 +32,8 @@ def test_the_list_names_everything_with_its_cost(tmp_path: Path, capsys) -> None
     printed = capsys.readouterr().out
     for name in EXPERIMENTS:
         assert name in printed
-    assert "54 runs, 21,600 epochs" in " ".join(printed.split())  # Table 3: 9 rows, 2 weight decays, 3 seeds
-    assert "0 of 30" in " ".join(printed.split())
+    assert "60 runs, 24,000 epochs" in " ".join(printed.split())  # Table 3: 10 rows, 2 weight decays, 3 seeds
+    assert "0 of 33" in " ".join(printed.split())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -44,15 +44,24 @@ def test_the_list_names_everything_with_its_cost(tmp_path: Path, capsys) -> None
         (["table-one"], "experiment must be one of"),
         (["table-wrn", "--scale", "large"], "'--scale': 'large' is not one of"),
         (["table-wrn", "--launcher", "cloud"], "'--launcher': 'cloud' is not one of"),
-        (["table-wrn", "--seeds", "0"], "'--seeds': Input should be greater"),
-        (["table-wrn", "--jobs", "0"], "'--jobs': Input should be greater"),
-        (["table-wrn", "--gpus", "-1"], "'--gpus': Input should be greater"),
+        (["table-wrn", "--seeds", "0"], "--seeds must be >= 1, got 0"),
+        (["table-wrn", "--jobs", "0"], "--jobs must be >= 1, got 0"),
+        (["table-wrn", "--gpus", "-1"], "--gpus must be >= 0, got -1"),
         (["table-wrn", "--partition", "gpu"], "--partition must be left out without --launcher slurm, got gpu"),
         (["table-wrn", "--gpus", "0"], "--gpus must be left out without --launcher slurm, got 0"),
         (["table-wrn", "--minutes", "9"], "--minutes must be left out without --launcher slurm, got 9"),
         (["table-wrn", "--methods", "none,cutmx"], "got 'cutmx'; did you mean 'cutmix'?"),
         (["table-wrn", "table-speech", "--methods", "augmix"], "--methods of table-speech must be one of"),
         (["table-wrn", "--set", "training.epochs=x"], "training.epochs"),
+        (["table-wrn", "--set", "seed=3"], "--set seed must be left out: --seeds N trains the seeds 0 to N - 1"),
+        (
+            ["figure-temperature", "--set", "method.options.temperature=1"],
+            "left out: figure-temperature sets it in its",
+        ),
+        (
+            ["table-tiny", "--methods", "none", "--set", "training.epochs=1"],
+            "Saliency Grafting: shapes-wrn-10-2: training.warmup_epochs",
+        ),
         (["table-wrn", "--data-root", "no/such/folder"], "no/such/folder"),
     ],
 )

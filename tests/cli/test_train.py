@@ -33,6 +33,7 @@ def test_a_bundled_recipe_trains_and_its_own_recipe_trains_alike(
     shown = capsys.readouterr()
     assert f"{result['top1_error']['final']:.2f}" in shown.out
     assert "report.html" in shown.out
+    assert "images:     40 trained on, 40 tested on\n" in shown.out
     assert "epoch 1/1" in shown.err
 
     assert run(["train", str(first / "recipe.toml"), "--out", "again"]) == 0
@@ -202,24 +203,43 @@ def test_a_run_folder_is_resumed_as_it_is(
     assert words in capsys.readouterr().err
 
 
+STOPPED_AND_RESUMED = """
+import os, signal
+from saligraft.cli import main
+from saligraft.training.progress import PlainReporter
+
+broken = os.dup(2)
+step, PlainReporter.step = PlainReporter.step, lambda _: os.kill(os.getpid(), signal.SIGHUP)
+try:
+    main()
+except SystemExit as stopped:
+    assert stopped.code == 129
+PlainReporter.step = step
+os.dup2(broken, 2)  # the first run has replaced it
+main()
+"""
+
+
 def test_a_run_continues_and_is_saved_after_a_broken_pipe(tmp_path: Path) -> None:
     """In a process of its own: Python writes out its streams once more as it exits."""
     reader, writer = os.pipe()
     os.close(reader)
-    stop = "import os, signal; from saligraft.training.progress import PlainReporter as R; "
-    stop += "R.step = lambda _: os.kill(os.getpid(), signal.SIGHUP); "
-    for program, code in ((stop, 129), ("", 0)):
-        program += "import sys; from saligraft.cli import main; sys.argv[0] = 'saligraft'; main()"
-        command = [sys.executable, "-c", program, "train", "shapes-wrn-10-2", *TINY, "--out", str(tmp_path / "run")]
-        ended = subprocess.run([*command, "--resume"], stderr=writer, stdout=writer, check=False)  # 2>&1 | head
-        assert ended.returncode == code
-        assert (tmp_path / "run" / "checkpoints" / f"step-0000000{1 if code else 2}").is_dir()
+    command = [sys.executable, "-c", STOPPED_AND_RESUMED, "train", "shapes-wrn-10-2", *TINY, "--out", "run", "--resume"]
+    ended = subprocess.run(command, stderr=writer, stdout=writer, cwd=tmp_path, check=False)  # 2>&1 | head
     os.close(writer)
+    assert ended.returncode == 0
+    assert {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()} == {"step-00000001", "step-00000002"}
     assert (tmp_path / "run" / "report.html").exists()
 
 
 def test_resume_starts_a_run_if_there_is_none(tmp_path: Path) -> None:
     assert run(["train", "shapes-wrn-10-2", *TINY, "--out", str(tmp_path / "run"), "--resume"]) == 0
+
+
+def test_a_folder_without_a_run_is_not_resumed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "runs/nope", "--resume"]) == 2
+    message = "no run folder runs/nope; to start one: saligraft train RECIPE --out runs/nope --resume"
+    assert capsys.readouterr().err == f"saligraft: error: {message}\n"
 
 
 def test_a_plan_is_printed_and_nothing_written(
@@ -229,6 +249,15 @@ def test_a_plan_is_printed_and_nothing_written(
     assert run(["train", "shapes-wrn-10-2-saliency-grafting", *TINY, "--plan"]) == 0
     assert "images/s" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_plan_of_a_choice_adds_up_all_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    choice = ["--best-of", "training.batch_size=5,10", "--seeds", "0,1,2", "--plan"]
+    assert run(["train", "shapes-wrn-10-2", *TINY, *choice]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("estimated time") == 2
+    assert "batch_size = 5, seed 0\n" in shown
+    assert "6 runs (2 values, 3 seeds each): " in shown
 
 
 def test_download_comes_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,18 +282,21 @@ def test_the_best_value_over_several_seeds(
     monkeypatch.chdir(tmp_path)
     choice = ["train", "shapes-wrn-10-2", *TINY, "--best-of", "optimizer.lr=0.01,0.001"]
     assert run([*choice, "--seeds", "0,3"]) == 0
-    shown = capsys.readouterr().out
+    shown, progress = capsys.readouterr()
     folder = tmp_path / "runs" / "shapes-wrn-10-1-seeds0-3"
     table = json.loads((folder / "best.json").read_text())
     assert {path.name for path in folder.iterdir() if path.is_dir()} == {
         f"lr-{value}-seed{seed}" for value in ("0.01", "0.001") for seed in (0, 3)
     }
+    assert f"saligraft compare {folder.relative_to(tmp_path)}" in shown
+    assert "lr = 0.001, seed 3: 1 epoch" in progress
     mean = table["runs"][table["best"]]["mean_top1_error"]
     assert f"best optimizer.lr: {table['best']} ({mean:.2f} % top-1 error, mean of 2 seeds)" in shown
     for arguments, words in (
         ([*choice, "--seeds", "0,x"], "--seeds must be numbers such as 0,1,2, got '0,x'"),
         ([*choice, "--seeds", "1,1"], "seeds must differ, got 1, 1"),
         ([*choice, "--seeds", "0,1", "--seed", "2"], "--seeds needs --best-of, and replaces --seed"),
+        ([*choice, "--plan", "--seeds", "0,x"], "--seeds must be numbers such as 0,1,2, got '0,x'"),
         (["train", "shapes-wrn-10-2", "--seeds", "0,1"], "--seeds needs --best-of, and replaces --seed"),
     ):
         assert run(arguments) == 2

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from saligraft.config.method_section import METHOD_NAMES, MethodSection, Normalization
+from saligraft.config.method_section import METHOD_NAMES, MethodSection
+from saligraft.config.saliency_section import Normalization
 from saligraft.methods import (
     REGISTRY,
     AttentiveCutMix,
@@ -73,7 +74,7 @@ def test_a_list_and_a_joined_name_are_one_composition() -> None:
     listed = MethodSection(name=["cutout", "mixup"], options=options)
     assert listed == MethodSection(name="cutout+mixup", options=options)
     assert listed.build() == [Cutout(size=8), Mixup(alpha=0.2)]
-    assert options == {"cutout": {"size": 8}, "mixup": {"alpha": 0.2}}  # the caller's table stays as it was
+    assert options == {"cutout": {"size": 8}, "mixup": {"alpha": 0.2}}  # the caller's table is unchanged
 
 
 def test_a_random_choice_holds_its_methods_with_their_options() -> None:
@@ -110,7 +111,7 @@ def test_a_choice_may_leave_samples_as_they_are() -> None:
 def test_methods_that_differ_in_their_source_take_the_one_named() -> None:
     choices = {"puzzlemix": 0.5, "saliency-grafting": 0.5}
     assert MethodSection(name="random-choice", choices=choices, saliency={"name": "cam"}).saliency.name == "cam"
-    # One that can do without maps has no say where another needs them.
+    # A method whose maps are optional is ignored where another needs them.
     one = MethodSection(name="random-choice", choices={"saliencymix": 0.5, "attentive-cutmix": 0.5})
     assert one.saliency.name == "feature-map"
 

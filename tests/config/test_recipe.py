@@ -1,4 +1,4 @@
-"""Recipes: checked as a whole, and told in one line what is wrong."""
+"""Recipes are validated as a whole, and each error is one line."""
 
 from typing import Any
 

@@ -255,6 +255,15 @@ def test_a_recipe_of_something_else_loses_its_title(change: str) -> None:
 WARMED = 'title = "warmed"\n[method]\nname = "cutmix"\n[training]\nepochs = 30\nwarmup_epochs = 5\n'
 
 
+def test_of_several_processes_the_first_warns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text(WARMED)
+    for rank, count in (("0", 1), ("1", 0)):
+        monkeypatch.setenv("RANK", rank)
+        with warnings.catch_warnings(record=True) as caught:
+            load_recipe(tmp_path / "r.toml", ["training.epochs=2"])
+        assert len(caught) == count
+
+
 @pytest.mark.parametrize(("epochs", "warmup"), [(1, 0), (4, 3), (5, 4)])
 def test_a_run_made_shorter_than_its_warm_up_still_mixes(epochs: int, warmup: int, tmp_path: Path) -> None:
     (tmp_path / "r.toml").write_text(WARMED)

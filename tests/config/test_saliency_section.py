@@ -93,6 +93,13 @@ def test_a_frozen_network_that_cannot_be_is_refused(saliency: dict[str, Any], me
         make_recipe({"method": {"name": "attentive-cutmix", "saliency": saliency}})
 
 
+def test_absent_weights_of_a_frozen_network_are_named_by_their_setting() -> None:
+    network = {"name": "wrn-10-1", "weights": "none.pt"}
+    section = make_recipe({"method": {"name": "attentive-cutmix", "saliency": {"network": network}}}).method.saliency
+    with pytest.raises(ValueError, match=r"method\.saliency\.network\.weights must be a file of weights, got none\.pt"):
+        section.build(build_network("wrn-10-1", 2), DATA)
+
+
 def test_remembered_maps_are_those_of_the_network_in_training() -> None:
     saliency = {"network": {"name": "wrn-10-1"}}
     method = {"name": "saliency-grafting", "saliency": saliency}

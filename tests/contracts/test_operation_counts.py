@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from saligraft.experiments.measuring import MOST_OPERATIONS, count_operations, operations_of
+from saligraft.experiments.bench_instruments import MOST_OPERATIONS, count_operations, operations_of
 
 
 @pytest.mark.parametrize(("method", "most"), MOST_OPERATIONS.items())

@@ -12,8 +12,8 @@ import saligraft as sg
 from saligraft import methods
 from saligraft.grafting import pixel_area, spread
 from saligraft.masks import rectangle_mask
-from saligraft.masks.peak_box import peak_box
 from saligraft.methods import attentive_cutmix, cutout, jensen_shannon_loss, mix_features
+from saligraft.methods.saliencymix import peak_box
 from saligraft.regularizers import drop_block, shake_drop
 from saligraft.saliency import (
     class_activation_map,

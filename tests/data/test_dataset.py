@@ -146,6 +146,7 @@ def test_take_holds_test_views_in_memory_without_boxes() -> None:
         ({"boxes": torch.zeros(3, 4, dtype=torch.int64)}, r"boxes must have shape \(4, 4\), got \(3, 4\)"),
         ({"mean": (0.5, 0.5)}, r"mean must hold one value per channel \(1\), got 2"),
         ({"std": (0.0,)}, "std must be > 0"),
+        ({"classes": ()}, "classes must hold the name of each class, got none"),
         ({"classes": ("a", "b")}, r"labels must lie in \[0, 2\), got 0 to 2"),
     ],
 )

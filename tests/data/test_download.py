@@ -6,6 +6,7 @@ import hashlib
 import io
 import multiprocessing
 import os
+import shlex
 import socket
 import tarfile
 import threading
@@ -18,9 +19,11 @@ from typing import Any
 
 import pytest
 
-from saligraft.data import DATASETS
+from saligraft.config.recipe_file import load_recipe
+from saligraft.data import DATASETS, load
 from saligraft.data import download as download_module
 from saligraft.data.download import SOURCES, download, fetch
+from saligraft.names import SMALL_RECIPES
 
 CONTENT = os.urandom(1_000_000)
 DIGEST = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
@@ -83,8 +86,15 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
 def hostile() -> Iterator[Callable[[Iterable[bytes]], str]]:
-    """The address of a server that answers with these pieces, as fast as they come, until nobody listens."""
+    """The address of a server that answers with these pieces, as fast as they come, until the client disconnects."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer(pieces: Iterable[bytes]) -> None:
@@ -455,3 +465,15 @@ def test_a_terminal_shows_a_bar(served: bytes, tmp_path: Path, monkeypatch: pyte
     shown = capsys.readouterr().err
     assert "cifar100: downloading" in shown
     assert f"{len(served)}/{len(served)} bytes" in shown
+
+
+@pytest.mark.parametrize("name", SMALL_RECIPES)
+def test_missing_data_name_the_command_that_downloads_them(name: str, tmp_path: Path) -> None:
+    for root, setting in ((None, []), (tmp_path / "my data", [f"data.root={tmp_path / 'my data'}"])):
+        with pytest.raises((FileNotFoundError, ValueError), match="download it: saligraft train ") as caught:
+            load(name, root=root)
+        _, _, command = str(caught.value).partition("download it: ")
+        program, action, recipe, *words, download, plan = shlex.split(command)
+        assert (program, action, download, plan) == ("saligraft", "train", "--download", "--plan")
+        assert load_recipe(recipe, [word for word in words if word != "--set"]).data.name == name
+        assert words[-1:] == setting or not setting

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from saligraft.data import DATASETS, load
+from saligraft.names import DATA_SETS
 
 
 def test_shapes_is_the_default() -> None:
@@ -43,3 +44,7 @@ def test_shapes_needs_nothing_but_torch() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.stdout.strip() == "10", run.stderr
+
+
+def test_every_data_set_has_its_name() -> None:
+    assert tuple(DATASETS) == DATA_SETS

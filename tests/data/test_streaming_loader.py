@@ -9,13 +9,14 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from saligraft.data import Batch, StreamedData, StreamingLoader, make_data_loader
+from saligraft.data import Batch, StreamedData, StreamingLoader, make_data_loader, streaming_loader
 from saligraft.data.keyed_draws import key
 
 MEAN, STD = (0.4, 0.5), (0.2, 0.25)
@@ -141,6 +142,16 @@ def test_workers_stay_use_one_thread_and_leave_the_runs_signals_alone() -> None:
     assert os.getpid() not in first[:, 0]
     assert torch.equal(first[:, 0], first[:, 1])  # a group of its own: Ctrl-C and killpg pass it by
     assert first[:, 2:4].eq(1).all()
+
+
+def test_workers_need_no_child_signals_and_no_process_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has neither."""
+    options: dict[str, Any] = {"batch_size": 4, "train": True, "workers": 1}
+    expected = epoch(StreamingLoader(make_data(), **options))
+    names = {name: value for name, value in vars(signal).items() if name != "SIGCHLD"}
+    monkeypatch.setattr(streaming_loader, "signal", SimpleNamespace(**names))
+    monkeypatch.delattr(os, "setpgid")
+    assert same(epoch(StreamingLoader(make_data(), **options)), expected)
 
 
 def test_a_training_runs_random_state_and_signal_handlers_stay() -> None:

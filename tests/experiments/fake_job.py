@@ -22,7 +22,7 @@ def work(job: Job) -> None:
         file.write("x")
     while job.folder.name >= "2" and not (job.folder.parent / "go").exists():
         time.sleep(0.05)
-    (job.folder / "result.json").write_text('{"top1_error": {}}')
+    (job.folder / "result.json").write_text('{"top1_error": {"best": 1.0}}')
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Folders of finished runs that nobody trained, for `saligraft compare`."""
+"""Folders of finished runs that were never trained, for `saligraft compare`."""
 
 import json
 from pathlib import Path

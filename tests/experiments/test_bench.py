@@ -10,8 +10,8 @@ from torch.nn.functional import interpolate
 
 from saligraft.experiments import bench
 from saligraft.experiments.bench import QUICK, SECTIONS, Row, Setting
+from saligraft.experiments.bench_instruments import threads
 from saligraft.experiments.bench_peers import dense_transport
-from saligraft.experiments.measuring import threads
 from saligraft.methods.puzzlemix import move_blocks, transport_plan
 
 

@@ -1,5 +1,6 @@
 """Runs side by side: how they are found, grouped and named, and their numbers against a count by hand."""
 
+import json
 from pathlib import Path
 from statistics import fmean
 
@@ -36,6 +37,31 @@ def test_runs_that_differ_in_their_seed_alone_are_one_row(folder: Path) -> None:
     assert differences.rows[0] == ("CutMix", "Best", "-2.00", "-3.24 to -0.76", "better")
 
 
+def test_runs_tested_on_other_images_are_not_ranked(folder: Path) -> None:
+    for place, name in enumerate(("cutmix-0", "none-0")):  # of one data set, but of other options
+        data = {"test": {"digest": f"{place}"}}
+        marker = {"format": "saligraft run 1", "run": f"{place}" * 32, "files": [], "data": data}
+        (folder / name / "run.json").write_text(json.dumps(marker))
+    groups = group_runs([folder / "cutmix-0", folder / "none-0"])
+    assert [group.name for group in groups] == ["Plain training", "CutMix"]  # the one to compare with first
+    assert comparison_verdict(groups).startswith("The runs were tested on different images, so their errors are not")
+    tables = comparison_tables(groups)
+    assert not tables["Result"].best
+    assert tables["Result"].notes[-1] == "No paired difference to Plain training (tested on other images): CutMix."
+    assert "Differences, paired by seed" not in tables
+
+
+def test_the_top5_error_of_five_classes_is_not_shown(folder: Path) -> None:
+    for name in ("cutmix-0", "none-0"):
+        data = {"classes": ["a", "b"], "test": {"digest": "1"}}
+        marker = {"format": "saligraft run 1", "run": "1" * 32, "files": [], "data": data}
+        (folder / name / "run.json").write_text(json.dumps(marker))
+    tables = comparison_tables(group_runs([folder / "cutmix-0", folder / "none-0"]))
+    assert [row[3] for row in tables["Result"].rows] == ["–", "–"]
+    assert tables["Result"].best == {(1, 1), (1, 2)}
+    assert [row[1] for row in tables["Differences, paired by seed"].rows] == ["Best", "Last 2"]
+
+
 def test_a_damaged_result_is_named(folder: Path) -> None:
     (folder / "none-0" / "result.json").write_text('{"top1_err')
     with pytest.raises(ValueError, match=r"none-0/result\.json is damaged: saligraft train .*none-0 --resume"):
@@ -53,7 +79,7 @@ def test_seeds_that_do_not_pair_have_no_differences(folder: Path) -> None:
     groups = group_runs([folder / "none-0", folder / "cutmix-1"])
     tables = comparison_tables(groups)
     assert list(tables) == ["Result", "Settings that differ"]
-    reason = "No paired difference to Plain training, for lack of a common seed or data set: CutMix."
+    reason = "No paired difference to Plain training (no seed in common): CutMix."
     assert tables["Result"].notes[-1] == reason
     assert comparison_verdict(groups).endswith("39.50 %. One seed each: no interval.")
     two = group_runs([folder / "none-0", folder / "cutmix-1", folder / "cutmix-2"])
@@ -67,12 +93,12 @@ def test_the_verdict_says_no_more_than_the_differences(folder: Path) -> None:
     expected = "CutMix has the lowest error at its best epoch: 38.00 %. One seed each: no interval."
     assert comparison_verdict(group_runs(one)) == expected
     longer = finished(folder / "longer", "none", 0, 40.0, epochs=5)
-    assert comparison_verdict(group_runs([one[1], longer])) == f"{expected} The runs differ in passes: 2 and 5."
+    assert comparison_verdict(group_runs([one[1], longer])) == f"{expected} The runs differ in passes: 5 and 2."
     tied = finished(folder / "tied", "mixup", 0, 38.001)
     assert comparison_verdict(group_runs([one[1], tied])) == "CutMix and Mixup are level at their best epoch: 38.00 %."
     three = group_runs([one[1], tied, one[0]])
     assert "CutMix and Mixup are level at their best epoch, below Plain training: " in comparison_verdict(three)
-    assert {row for row, column in comparison_tables(three)["Result"].best if column == 1} == {0, 1}
+    assert {row for row, column in comparison_tables(three)["Result"].best if column == 1} == {1, 2}
     seeds = group_runs([folder / "none-0", folder / "none-1"])
     assert comparison_verdict(seeds) == "The error at the best epoch is 41.00 ± 1.00 % over 2 seeds."
     assert not comparison_tables(seeds)["Result"].best
@@ -103,7 +129,7 @@ def test_options_that_only_one_method_has_are_folded(folder: Path) -> None:
     assert {"method.name", "training.batch_size"} <= set(settings)
     assert "method.options.alpha" in settings  # both have it, with different values
     assert not {key for own in options.values() for key in own} & set(settings)
-    assert "below this table on the page" in table.notes[0]
+    assert "left out of this table" in table.notes[0]
 
 
 def test_settings_are_spelled_as_in_a_recipe() -> None:

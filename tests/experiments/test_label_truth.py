@@ -109,7 +109,7 @@ def test_a_fixed_mask_by_hand(run: SavedRun) -> None:
 
 
 def test_labels_that_name_the_unseen(run: SavedRun) -> None:
-    """The source's label always weighs 1 and its upper half shows: wrong where the object lies below."""
+    """The source's label always has weight 1, but only its upper half shows: wrong where the object lies below."""
 
     class Wrong(Fixed):
         def apply(self, images, labels, saliency, drawn):  # type: ignore[no-untyped-def]

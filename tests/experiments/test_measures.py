@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from saligraft.experiments.measures import label_course, label_truth, maps, training
-from saligraft.training import SilentReporter, load_recipe, train
+from saligraft.training import SilentReporter, load_recipe, load_run, train
 from saligraft.training.setup import load_split
 
 SMALL = [
@@ -27,7 +27,7 @@ def test_the_training_error_is_that_of_the_images_trained_on(tmp_path: Path) -> 
     with torch.no_grad():
         wrong = (network(images).argmax(dim=1) != data.labels).float().mean()
     assert len(data) == 30
-    assert abs(training(tmp_path / "run")["top1_error"] - 100 * float(wrong)) < 1e-4
+    assert abs(training(load_run(tmp_path / "run"))["top1_error"] - 100 * float(wrong)) < 1e-4
 
 
 def test_maps_are_those_of_the_trained_network_though_it_was_grafted_by_a_frozen_one(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_maps_are_those_of_the_trained_network_though_it_was_grafted_by_a_frozen
     frozen = ["method.saliency.network.name=resnet-10-small", "method.saliency.layer=stages.3"]
     recipe = load_recipe("shapes-wrn-10-2-saliency-grafting", [*settings, *frozen, "training.warmup_epochs=0"])
     train(recipe, tmp_path / "run", reporter=SilentReporter())
-    shares = maps(tmp_path / "run")
+    shares = maps(load_run(tmp_path / "run"))
     assert 0 < shares["grafted cells, 4×4"] < 16
 
 
@@ -48,7 +48,8 @@ def test_the_course_of_label_truth_ends_with_that_of_the_finished_run(tmp_path: 
     ]
     recipe = load_recipe("shapes-wrn-10-2-saliency-grafting", [*SMALL, *settings, "training.warmup_epochs=1"])
     train(recipe, tmp_path / "run", reporter=SilentReporter())
-    course, final = label_course(tmp_path / "run"), label_truth(tmp_path / "run")
+    run = load_run(tmp_path / "run")
+    course, final = label_course(run), label_truth(run)
     assert {place.rpartition(", ")[2] for place in course} == {"50 %", "75 %", "100 %"}
     for label in ("area", "calibrated"):
         assert course[f"{label} labels, 100 %"] == final[f"saliency-grafting, error of {label} labels"]

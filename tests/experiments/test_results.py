@@ -121,6 +121,23 @@ def test_of_two_variants_the_better_over_seeds_counts(tmp_path: Path) -> None:
     assert result.variant == second
     assert [record["top1_error"]["best"] for record in result.records.values()] == [21.0, 21.0]
     assert "Chosen on test error" in " ".join(result_table(experiment, [result]).notes)
+    write_run(rows[0], tmp_path, 2, 0.0, first)  # while the second run of the other is missing
+    assert collect(experiment, rows, 3, tmp_path)[0].variant == first
+    write_run(rows[0], tmp_path, 3, 60.0, second)
+    write_run(rows[0], tmp_path, 4, 60.0, second)
+    assert collect(experiment, rows, 5, tmp_path)[0].variant == second
+
+
+def test_tables_say_what_was_trained() -> None:
+    for name, trained in (
+        ("table-wrn", "wrn-10-2 on cifar100, 10 classes, 50 images a class"),
+        ("table-scarcity", "wrn-10-2 on cifar100, 10 classes, 50 images a class or 100 images a class"),
+    ):
+        rows = rows_of(EXPERIMENTS[name], "laptop", regime, Path("data"))
+        assert (
+            f"Trained here: {trained}."
+            in result_table(EXPERIMENTS[name], collect(EXPERIMENTS[name], rows, 1, Path("nowhere"))).notes
+        )
 
 
 def test_points_of_a_figure_are_compared_with_levels_and_with_their_own_place() -> None:
@@ -187,7 +204,11 @@ def test_more_metrics_than_rows_make_a_table_with_a_line_per_metric(tmp_path: Pa
     lines = {line[0]: line[1:] for line in table.rows}
     margin = 12.7062  # t of 97.5 % with one degree of freedom, times a standard error of 1
     assert lines["Grafting, error of area labels"][0] == f"9.00 ± 1.00 [{9 - margin:.2f}, {9 + margin:.2f}]"
-    assert lines["Group"] == ("shapes, true masks", "Tiny-ImageNet, boxes", "CUB, boxes")
+    assert lines["Group"] == (
+        "shapes, true masks",
+        "Tiny-ImageNet, boxes (here shapes)",
+        "CUB, boxes (here shapes)",
+    )
     assert lines["Grafting, diversity"] == ("–",) * 3
     assert lines["Passes"] == ("2 + 2",) * 3
 

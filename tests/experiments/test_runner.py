@@ -10,19 +10,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
 from tests.experiments.fake_job import jobs
+from tests.training.small_sets import write_small_sets
 
-from saligraft.experiments.experiment import MEASURES, Job, jobs_of, rows_of
+from saligraft.experiments.experiment import MEASURES, Job, jobs_of, read_measures, rows_of
 from saligraft.experiments.paper import EXPERIMENTS, regime
 from saligraft.experiments.runner import (
     LocalLauncher,
     OnDone,
     SlurmLauncher,
+    check_data,
     progress_bars,
     run_job,
     run_jobs,
@@ -30,6 +33,7 @@ from saligraft.experiments.runner import (
     update_bars,
     worker_count,
 )
+from saligraft.training import load_recipe, make_recipe
 from saligraft.training.run_folder import RESULT
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +51,7 @@ class Inline:
             failed = job.folder.name in self.failing
             if not failed:
                 job.folder.mkdir(parents=True, exist_ok=True)
-                (job.folder / RESULT).write_text('{"top1_error": {}}')
+                (job.folder / RESULT).write_text('{"top1_error": {"best": 1.0}}')
             on_done(job, ValueError("training\ndiverged") if failed else None)
 
 
@@ -83,15 +87,55 @@ def test_nothing_is_launched_where_nothing_can_be_written(tmp_path: Path) -> Non
 def test_a_damaged_result_is_not_finished(tmp_path: Path) -> None:
     job = jobs(tmp_path)[0]
     job.folder.mkdir()
-    whole, *damaged = '{"top1_error": {}}', '{"top1_error": ', '{"top1_error": 3}', ""
+    whole, *damaged = '{"top1_error": {"best": 1.0}}', '{"top1_error": ', '{"top1_error": 3}', '{"top1_error": {}}', ""
     for text, trained in ((whole, True), *((text, False) for text in damaged)):
         (job.folder / RESULT).write_text(text)
         assert job.trained == job.done == trained
 
 
+def test_finished_runs_on_other_images_are_refused(tmp_path: Path) -> None:
+    def job(folder: Path, **options: int) -> Job:
+        data = {"name": "shapes", "options": {"size": 16, "per_class": 2, **options}}
+        recipe = make_recipe(
+            {"data": data, "network": {"name": "wrn-10-1"}, "training": {"epochs": 1, "batch_size": 4}}
+        )
+        return Job(recipe=recipe, folder=folder, measures=(), label="")
+
+    first = job(tmp_path / "run")
+    check_data([first])
+    run_job(first)
+    check_data([first])
+    with pytest.raises(ValueError, match=r"run was tested on other images than those of shapes: choose another --out"):
+        check_data([job(tmp_path / "run", seed=1)])  # another set behind the same folder, as behind another data.root
+    lost = {"data": {"name": "cifar10", "root": str(tmp_path)}}
+    with pytest.raises(FileNotFoundError, match="no files of cifar10"):
+        check_data([replace(first, recipe=make_recipe(lost), folder=tmp_path / "new")])
+    check_data([replace(first, recipe=make_recipe(lost))])  # finished: its tables need no data
+
+
+def test_a_run_is_resumed_and_measured_after_its_data_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_small_sets(tmp_path, monkeypatch)["cifar100"]
+    table = {"network": {"name": "wrn-10-1"}, "training": {"epochs": 1, "batch_size": 100}}
+
+    def job(root: Path, *measures: str) -> Job:
+        recipe = make_recipe({**table, "data": {"name": "cifar100", "root": str(root)}})
+        return Job(recipe=recipe, folder=tmp_path / "run", measures=measures, label="")
+
+    run_job(job(root))
+    result = (tmp_path / "run" / RESULT).read_text()
+    (tmp_path / "run" / RESULT).unlink()  # as if it was killed after its last checkpoint
+    moved = root.rename(tmp_path / "moved")
+    run_job(job(moved))
+    assert (tmp_path / "run" / RESULT).read_text() == result
+    assert load_recipe(tmp_path / "run" / "recipe.toml").data.root == str(moved)
+    again = moved.rename(tmp_path / "moved again")
+    run_job(job(again, "training"))
+    assert 0 <= read_measures(tmp_path / "run")["training"]["top1_error"] <= 100
+
+
 def test_a_finished_run_without_its_measures_is_not_done(tmp_path: Path) -> None:
     job = Job(recipe=jobs(tmp_path)[0].recipe, folder=tmp_path, measures=("run", "maps"), label="")
-    (tmp_path / RESULT).write_text('{"top1_error": {}}')
+    (tmp_path / RESULT).write_text('{"top1_error": {"best": 1.0}}')
     assert job.missing == ("run", "maps")
     for damaged in ('{"run": {}, "maps": ', '{"run": {}, "maps": null}'):  # measured again
         (tmp_path / MEASURES).write_text(damaged)
@@ -101,8 +145,8 @@ def test_a_finished_run_without_its_measures_is_not_done(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_killed_experiment_resumes_with_what_is_missing(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_a_killed_experiment_resumes_with_what_is_missing(tmp_path: Path, number: signal.Signals, code: int) -> None:
     command = [sys.executable, "-m", "tests.experiments.fake_job", str(tmp_path)]
     with (tmp_path / "errors").open("wb") as errors:
         running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors)
@@ -111,8 +155,7 @@ def test_a_killed_experiment_resumes_with_what_is_missing(tmp_path: Path, number
         assert time.monotonic() < deadline
         time.sleep(0.05)
     running.send_signal(number)
-    code = running.wait(timeout=60)
-    assert code == {signal.SIGTERM: 143}.get(number, code) != 0
+    assert running.wait(timeout=60) == code
     assert number == signal.SIGKILL or "leaked" not in (tmp_path / "errors").read_text()
     assert sorted(path.parent.name for path in tmp_path.glob("*/result.json")) == ["0", "1"]
     time.sleep(0.5)  # workers end with their parent
@@ -185,7 +228,7 @@ def test_workers_have_one_thread_and_end_with_the_block() -> None:
 def killed_at_one(job: Job) -> None:
     if job.folder.name == "1":
         os.kill(os.getpid(), signal.SIGKILL)
-    (job.folder / RESULT).write_text('{"top1_error": {}}')
+    (job.folder / RESULT).write_text('{"top1_error": {"best": 1.0}}')
 
 
 @pytest.mark.slow

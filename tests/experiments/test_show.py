@@ -54,13 +54,21 @@ def test_classes_come_from_folders_where_there_are_several(tmp_path: Path) -> No
 
 
 def test_classes_are_file_names_and_own_pictures_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("cat.png", "dog.png", "gallery.png", "runs/show/gallery.png", "runs/mine/x.png", ".venv/logo.png"):
+    for name in ("cat.png", "dog.png", "gallery.png", "runs/mine/x.png", ".venv/logo.png"):
         save(tmp_path / name, (16, 16), "green")
-    (tmp_path / "runs" / "show" / "gallery.html").write_text("")
+    data = load("shapes", split="test", per_class=1)
+    write_gallery(untrained_scene(data, rows=1, out=tmp_path / "runs" / "show"), "mixup", Mixup())
     (tmp_path / "runs" / "mine" / "run.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
     assert read_images([Path()], 16).classes == ("cat", "dog", "gallery")
     assert read_images([Path("cat.png"), Path("runs/mine/x.png")], 16).classes == ("cat", "x")
+
+
+def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("photos/cat.png", "photos/dog.png"):
+        save(tmp_path / name, (16, 16), "green")
+    monkeypatch.chdir(tmp_path)
+    assert len(read_images([Path("photos"), Path("photos/cat.png"), tmp_path / "photos" / "dog.png"], 16).images) == 2
 
 
 def test_files_with_one_name_or_numbers_are_named_after_their_folders(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from saligraft.data import ImageData, load
 from saligraft.experiments.paper.figures import FIGURE_1
-from saligraft.experiments.show import Lens, Scene, choose, untrained_network
+from saligraft.experiments.show import Lens, Scene, choose, is_own_picture, untrained_network
 from saligraft.experiments.show_methods import (
     PAIRS,
     SHOWINGS,
@@ -196,6 +196,7 @@ def test_a_comparison_has_four_pairs_by_default_and_optionally_a_picture_per_met
     written = write_comparison(scene, "mixup, cutmix", tmp_path / "cards")
     names = [path.relative_to(tmp_path).as_posix() for path in written]
     assert names[:2] == ["methods.png", "methods.html"]
+    assert all(is_own_picture(path) for path in written if path.suffix == ".png")
     assert set(names[2:]) == {"cards/mixup.png", "cards/cutmix.png"}
     page = assert_self_contained(written[1].read_text(encoding="utf-8"))
     assert "Methods on the same pairs" in page.text

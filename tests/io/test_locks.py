@@ -53,8 +53,9 @@ def test_a_file_system_without_locks_is_tolerated(number: int, tmp_path: Path, m
     with locked(tmp_path / "lock") as held:
         assert not held
     run = tmp_path / "run"
-    with RunLock(run):
-        assert (run / ".lock").read_text().strip() == str(os.getpid())
+    lock = RunLock(run)
+    assert (run / ".lock").read_text().strip() == str(os.getpid())
+    lock.release()
     assert not run.exists()
     run.mkdir()
     (run / ".lock").write_text("mine")
@@ -70,8 +71,10 @@ def test_another_error_of_the_lock_file_is_raised(tmp_path: Path) -> None:
 
 
 def test_a_second_lock_is_refused_until_the_first_is_released(tmp_path: Path) -> None:
-    with RunLock(tmp_path), pytest.raises(ValueError, match=rf"is in use by another run \(process {os.getpid()}\)"):
+    lock = RunLock(tmp_path)
+    with pytest.raises(ValueError, match=rf"is in use by another run \(process {os.getpid()}\)"):
         RunLock(tmp_path)
+    lock.release()
     RunLock(tmp_path).release()
     assert list(tmp_path.iterdir()) == []
 
@@ -110,16 +113,15 @@ def test_a_worker_that_outlives_a_killed_holder_holds_nothing(tmp_path: Path) ->
 
 
 def test_a_worker_that_ends_leaves_its_parents_lock(tmp_path: Path) -> None:
-    with RunLock(tmp_path):
-        worker = multiprocessing.get_context("fork").Process(target=sys.exit)
-        worker.start()
-        worker.join(60)
-        assert worker.exitcode == 0
-        code = HOLD.replace("time.sleep(60)", "")
-        second = subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
-        )
-        assert f"(process {os.getpid()})" in second.stderr
+    lock = RunLock(tmp_path)
+    worker = multiprocessing.get_context("fork").Process(target=sys.exit)
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == 0
+    code = HOLD.replace("time.sleep(60)", "")
+    second = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert f"(process {os.getpid()})" in second.stderr
+    lock.release()
 
 
 def link(path: Path, content: str) -> None:

@@ -94,6 +94,13 @@ def test_refuses_what_a_transform_cannot_do() -> None:
             TypeError, match=r"images must be floating point for .*, which blends them, got torch\.uint8"
         ):
             method.as_transform(num_classes=K)(images, labels)
+    for fill in (-1.0, 0.5, 256):
+        method = sg.RandomChoice([sg.CutMix(), sg.Cutout(fill=fill)])
+        with pytest.raises(ValueError, match=rf"fill must be .* in \[0, 255\] for images in torch\.uint8, got {fill}"):
+            method.as_transform(num_classes=K)(images, labels)
+        assert method.as_transform(num_classes=K)(images.float(), labels)[0].shape == images.shape
+    white = sg.Compose([sg.Cutout(size=40, fill=255.0)]).as_transform(num_classes=K)
+    assert (white(images, labels)[0] == 255).all()
     with pytest.raises(TypeError, match="images must be floating point"):
         sg.CutMix().as_transform(num_classes=K)(images.int(), labels)
     with pytest.raises(ValueError, match="num_classes must be >= 1, got 0"):

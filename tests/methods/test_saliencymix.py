@@ -1,10 +1,15 @@
 """SaliencyMix: the box lies around the source's own peak, and bottom-up saliency is what it takes by default."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import saligraft as sg
-from saligraft.methods.saliencymix import SaliencyMix, saliencymix
+from saligraft.methods.saliencymix import SaliencyMix, peak_box, saliencymix
 from saligraft.saliency.bottom_up import fine_grained_saliency
 
 
@@ -23,6 +28,52 @@ def test_the_peak_is_always_inside_the_box() -> None:
     mixed = saliencymix(images, torch.arange(50), maps, partner=torch.randperm(50), ratio=torch.full((50,), 0.1))
     assert mixed.mask[torch.arange(50), place[:, 0], place[:, 1]].all()
     assert (mixed.source_weight < 0.11).all()
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    grid=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    size=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    ratio=st.floats(0, 1, width=32),
+)
+def test_boxes_equal_a_plain_loop(seed: int, grid: tuple[int, int], size: tuple[int, int], ratio: float) -> None:
+    maps = torch.rand(3, *grid, generator=torch.Generator().manual_seed(seed))
+    boxes = peak_box(maps, torch.full((3,), ratio), *size)
+    for each, box in zip(maps.numpy(), boxes.tolist(), strict=True):
+        peak = np.unravel_index(each.argmax(), each.shape)
+        for axis in (0, 1):
+            side = int(np.sqrt(np.float32(ratio)) * np.float32(size[axis]))
+            centre = math.floor((int(peak[axis]) + 0.5) * size[axis] / grid[axis] + 1e-9)
+            assert box[axis] == max(centre - side // 2, 0)
+            assert box[axis + 2] == min(centre + side // 2, size[axis])
+
+
+def test_a_map_of_the_images_size_is_centred_at_the_very_pixel() -> None:
+    maps = torch.zeros(1, 20, 30)
+    maps[0, 12, 25] = 1
+    assert peak_box(maps, torch.tensor([0.16]), 20, 30).tolist() == [[8, 19, 16, 30]]
+
+
+def test_of_equal_peaks_the_first_counts() -> None:
+    maps = torch.zeros(1, 4, 4)
+    maps[0, 1, 2] = maps[0, 3, 0] = 1
+    assert peak_box(maps, torch.tensor([1 / 4]), 4, 4).tolist() == [[0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_a_map_that_is_not_finite_has_an_empty_box(broken: float) -> None:
+    maps = torch.rand(2, 4, 4)
+    maps[1, 2, 2] = broken
+    first, second = peak_box(maps, torch.tensor([0.5, 0.5]), 8, 8).tolist()
+    assert second == [0, 0, 0, 0]
+    assert first[2] > first[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_other_dtypes(dtype: torch.dtype) -> None:
+    maps = torch.eye(4)[None].cumsum(dim=1)
+    expected = peak_box(maps, torch.tensor([0.25]), 16, 16)
+    assert torch.equal(peak_box(maps.to(dtype), torch.tensor([0.25], dtype=dtype), 16, 16), expected)
 
 
 def test_one_box_for_all_is_the_first_ones() -> None:
@@ -67,6 +118,7 @@ def test_broken_map_pastes_nothing() -> None:
 
 
 def test_goes_with_the_training_networks_own_map_too() -> None:
+    torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Conv2d(3, 4, 3),
         torch.nn.ReLU(),
@@ -74,8 +126,17 @@ def test_goes_with_the_training_networks_own_map_too() -> None:
         torch.nn.Flatten(),
         torch.nn.Linear(4, 2),
     )
-    out = sg.GraftingStep(model, SaliencyMix())(torch.randn(5, 3, 16, 16), torch.tensor([0, 1, 0, 1, 1]))
+    images, labels = torch.randn(5, 3, 16, 16), torch.tensor([0, 1, 0, 1, 1])
+    first, second = (torch.Generator().manual_seed(1) for _ in range(2))
+    out = sg.GraftingStep(model, SaliencyMix(), saliency_source="feature-map", generator=first)(images, labels)
     out.loss.backward()
+    drawn = SaliencyMix().draw(images, generator=second)
+    by_network, by_pixels = (
+        SaliencyMix().apply(images, labels, saliency, drawn).mask
+        for saliency in (sg.feature_saliency(model[:2](images)), None)
+    )
+    assert torch.equal(out.mixed.mask, by_network)
+    assert not torch.equal(by_network, by_pixels)
 
 
 def test_undoes_the_normalisation_before_it_looks() -> None:
@@ -108,3 +169,17 @@ def test_undoes_the_normalisation_before_it_looks() -> None:
 def test_a_bad_scale_is_named(scale: dict, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         SaliencyMix(**scale)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "message"),
+    [
+        (torch.full((3,), 0.5), "ratio must have one entry per image: expected 2, got 3"),
+        (torch.full((2, 1), 0.5), r"ratio must have shape \(B\), got \(2, 1\)"),
+        (torch.full((2,), 1.5), r"ratio must lie in \[0, 1\], got 1.5 to 1.5"),
+    ],
+)
+def test_a_bad_ratio_is_named(ratio: torch.Tensor, message: str) -> None:
+    labels = torch.arange(2)
+    with pytest.raises(ValueError, match=message):
+        saliencymix(torch.rand(2, 3, 8, 8), labels, torch.rand(2, 4, 4), partner=labels, ratio=ratio)

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from saligraft.config.sections import NetworkSection
+from saligraft.names import NETWORK_FORMS, SMALL_RESNET_DEPTHS
 from saligraft.networks import NETWORKS, PyramidNet, SmallImageResNet, WideResNet, build_network
+from saligraft.networks.resnet import BLOCKS_PER_STAGE
 
 
 def test_wide_resnets_resolve_by_depth_and_width() -> None:
@@ -85,13 +87,13 @@ def test_torchvision_refuses_other_channel_counts_and_names_a_way() -> None:
         ("torchvision:resnet51", r'unknown network "torchvision:resnet51"; did you mean "torchvision:resnet50" or'),
         (
             "torchvision:vit",
-            r'did you mean "torchvision:vit_b_16" or .*\? torchvision.models.list_models\(\) names \d+$',
+            r'did you mean "torchvision:vit_b_16" or .*\? see torchvision.models.list_models\(\) \(\d+ names\)$',
         ),
         ("timm:convnext_tny", r'unknown network "timm:convnext_tny"; did you mean "timm:convnext_tiny"'),
         ("timm:ResNet-18", r'did you mean "timm:resnet18"'),
         ("timm:deit_small", r'did you mean "timm:deit_small_distilled_patch16_224" or "timm:deit_small_patch16_224"\?'),
-        ("timm:foo", r'^unknown network "timm:foo"; timm.list_models\(\) names \d+$'),
-        ("timm:", r'^unknown network "timm:"; timm.list_models\(\) names \d+$'),
+        ("timm:foo", r'^unknown network "timm:foo"; see timm.list_models\(\) \(\d+ names\)$'),
+        ("timm:", r'^unknown network "timm:"; see timm.list_models\(\) \(\d+ names\)$'),
     ],
 )
 def test_unknown_names_list_the_valid_ones(name: str, message: str) -> None:
@@ -169,3 +171,8 @@ def test_an_absent_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_pattern_says_what_it_is() -> None:
     assert all(build.__doc__ for build in NETWORKS.values())
+
+
+def test_every_form_of_a_name_builds_a_network() -> None:
+    assert tuple(NETWORKS) == NETWORK_FORMS
+    assert tuple(BLOCKS_PER_STAGE) == SMALL_RESNET_DEPTHS

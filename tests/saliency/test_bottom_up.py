@@ -228,5 +228,9 @@ def test_wrong_settings_are_named() -> None:
         FineGrained(mean=(0.5,))
     with pytest.raises(ValueError, match="each of std must be a finite number > 0, got 0"):
         FineGrained(mean=(0.5,), std=(0.0,))
+    with pytest.raises(TypeError, match=r"mean must be a sequence of numbers, got 0\.5"):
+        FineGrained(mean=0.5, std=0.25)
+    with pytest.raises(ValueError, match=r"each of mean must be between .*, got nan"):
+        FineGrained(mean=(float("nan"),), std=(1.0,))
     with pytest.raises(ValueError, match="mean must have 1 or 3 entries, one per channel, got 2"):
         FineGrained(mean=(0.5, 0.5), std=(1.0, 1.0))(torch.rand(1, 3, 8, 8))

@@ -1,11 +1,14 @@
 """CAM and Grad-CAM: their formulas by loops, their known equality, and the heads they do and do not suit."""
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from saligraft.saliency import (
     ClassActivation,
@@ -34,6 +37,47 @@ class Pooled(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         features = self.forward_features(images)
         return self.head(F.adaptive_avg_pool2d(features, 1).flatten(1))
+
+
+class Entries(dict[str, Any]):
+    """An output of a class of its own, as those of Transformers are."""
+
+
+class InEntries(Pooled):
+    """Its features leave the trunk inside other values."""
+
+    def __init__(self, wrap: Callable[[Tensor], Any], unwrap: Callable[[Any], Tensor]) -> None:
+        super().__init__()
+
+        class Trunk(nn.Module):
+            def __init__(self, trunk: nn.Module) -> None:
+                super().__init__()
+                self.layers = nn.Sequential(trunk, nn.ReLU())
+
+            def forward(self, images: Tensor) -> Any:
+                return wrap(self.layers(images))
+
+        self.trunk, self.unwrap = Trunk(self.trunk), unwrap
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        return self.unwrap(self.trunk(images))
+
+
+@pytest.mark.parametrize(
+    ("wrap", "unwrap"),
+    [
+        (lambda x: Entries(hidden=None, map=x), lambda out: out["map"]),
+        (lambda x: (None, [x, 1]), lambda out: out[1][0]),
+    ],
+    ids=["mapping", "nested tuple"],
+)
+def test_grad_cam_reads_features_inside_other_outputs(wrap: Any, unwrap: Any) -> None:
+    torch.manual_seed(0)
+    model = InEntries(wrap, unwrap)
+    images, labels = torch.rand(B, 3, H, W), torch.arange(B)
+    maps = GradCam(model, "trunk")(images, labels)  # its own pass, without gradients before the layer
+    assert maps.abs().sum() > 0
+    torch.testing.assert_close(maps, GradCam(model, "trunk.layers")(images, labels))
 
 
 @pytest.fixture
@@ -322,3 +366,66 @@ def test_cam_reads_what_the_classifier_reads_after_the_last_norm() -> None:
     source = ClassActivation(ClassToken(zero_head=False))
     source(torch.randn(2, 3, 16, 16), torch.tensor([0, 1]))
     assert source.site.name == "norm"
+
+
+class MapAndToken(nn.Module):
+    """As PiT: map and class token side by side, the last block's map is dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.last, self.head = nn.Conv2d(3, C, 3, padding=1), nn.Conv2d(C, C, 1), nn.Linear(C, K)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.stem(images)
+        self.last(features)
+        return self.head(features.mean((2, 3)))
+
+
+def test_grad_cam_passes_over_a_last_map_without_influence() -> None:
+    source = GradCam(MapAndToken())
+    assert source(torch.randn(B, 3, H, W), torch.arange(B)).any()
+    assert source.where == "output of 'stem'"
+
+
+def test_finding_the_map_leaves_checkpointed_layers_before_it_alone() -> None:
+    """torch cannot compute single gradients through reentrant checkpoints."""
+
+    class Checkpointed(Pooled):
+        def forward_features(self, images: Tensor) -> Tensor:
+            features = checkpoint(self.trunk[1], self.trunk[0](images), use_reentrant=True)
+            return self.relu(features * 2)
+
+    assert GradCam(Checkpointed())(torch.randn(B, 3, H, W), torch.arange(B)).any()
+
+
+def test_grad_cam_reads_an_output_that_holds_nothing_but_the_map() -> None:
+    """Outer ones hold the pooled map, too, which does not depend on the map that is returned beside it."""
+
+    class Inner(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Conv2d(3, C, 3, padding=1)
+
+        def forward(self, images: Tensor) -> tuple[Tensor]:
+            return (self.stem(images) * 2,)
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Inner()
+
+        def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+            (features,) = self.inner(images)
+            return features, features.mean((2, 3))
+
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = Outer(), nn.Linear(C, K)
+
+        def forward(self, images: Tensor) -> Tensor:
+            return self.head(self.body(images)[1])
+
+    source = GradCam(Whole())
+    assert source(torch.randn(B, 3, H, W), torch.arange(B)).any()
+    assert source.where == "output of 'body.inner'"

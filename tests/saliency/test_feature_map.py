@@ -7,7 +7,7 @@ from torch import nn
 
 from saligraft import SaliencyCapture, feature_saliency, saliency_source, salient_regions
 from saligraft.config.method_section import ANY_DATA, MethodSection
-from saligraft.experiments.measuring import count_operations, peak_bytes
+from saligraft.experiments.bench_instruments import count_operations, peak_bytes
 from saligraft.saliency.feature_map import sum_channels
 
 

@@ -213,6 +213,102 @@ def test_dropped_patches_are_refused_not_misread():
     assert capture.layer_name is None
 
 
+class LayerNorm2d(nn.LayerNorm):
+    """As timm's and torchvision's: a norm of each cell, channels first."""
+
+    def forward(self, features):
+        return super().forward(features.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+def head(channels):
+    return nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 4)
+
+
+@pytest.mark.parametrize(
+    ("tail", "layer"),
+    [
+        ([LayerNorm2d(16)], "0"),  # cells of one size would make a flat map
+        ([LayerNorm2d(16), nn.ReLU()], "2"),
+        ([LayerNorm2d(16), nn.ReLU(inplace=True)], "2"),
+        ([nn.GroupNorm(4, 16)], "1"),  # of the whole map
+        ([nn.InstanceNorm2d(16)], "1"),
+        ([nn.BatchNorm2d(16)], "1"),
+    ],
+    ids=["last", "activated", "activated in place", "group", "instance", "batch"],
+)
+def test_before_a_norm_of_each_cell_of_a_map(tail, layer):
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), *tail, *head(16))
+    capture = SaliencyCapture(model)
+    images = torch.randn(2, 3, 12, 12) * (1 + 4 * (torch.arange(12) > 6))
+    _, saliency = capture(images)
+    assert capture.layer_name == layer
+    features = model[: int(layer) + 1](images)
+    torch.testing.assert_close(saliency, features.abs().sum(1).detach())
+
+
+def test_an_identity_is_not_named():
+    class IdleNorm(nn.Module):
+        """As timm's transformers that normalise after pooling."""
+
+        def __init__(self):
+            super().__init__()
+            self.stem, self.norm, self.fc = nn.Conv2d(3, 8, 4, 4), nn.Identity(), nn.Linear(8, 4)
+            self.blocks = nn.ModuleList([nn.Sequential(nn.Conv2d(8, 8, 1), nn.GELU())])
+
+        def forward(self, images):
+            return self.fc(self.norm(self.blocks[0](self.stem(images))).mean((2, 3)))
+
+    capture = SaliencyCapture(IdleNorm())
+    capture(torch.randn(2, 3, 16, 16))
+    assert str(capture.site) == "output of 'blocks.0'"
+
+
+class SequenceOfPatches(nn.Module):
+    """A transformer on what a convolution cuts from signals (B, C, L) or videos (B, C, T, H, W)."""
+
+    def __init__(self, patch, *, sequence_first=False):
+        super().__init__()
+        self.patch, self.fc, self.sequence_first = patch, nn.Linear(16, 4), sequence_first
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=not sequence_first)
+        self.body = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+    def forward(self, inputs):
+        tokens = self.patch(inputs).flatten(2)
+        tokens = tokens.permute(2, 0, 1) if self.sequence_first else tokens.transpose(1, 2)
+        return self.fc(self.body(tokens).mean(0 if self.sequence_first else 1))
+
+
+@pytest.mark.parametrize("sequence_first", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    ("patch", "shape"),
+    [(nn.Conv1d(1, 16, 8, 8), (3, 1, 80)), (nn.Conv3d(3, 16, 4, 4), (3, 3, 8, 16, 16))],
+    ids=["signal", "video"],
+)
+def test_transformers_of_videos_and_signals_are_refused(patch, shape, training, sequence_first):
+    model = SequenceOfPatches(patch, sequence_first=sequence_first).train(training)
+    with pytest.raises(ValueError, match=r"after the output of 'patch' it works on tokens.*saliency_source="):
+        SaliencyCapture(model)(torch.randn(shape))
+    assert SaliencyCapture(model, layer="patch")(torch.randn(shape))[1].shape[0] == 3
+
+
+def test_a_signal_network_with_norms_of_channels_keeps_its_last_map():
+    class Block(nn.Module):
+        """As ConvNeXt's: channels last inside."""
+
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm, self.mix = nn.Conv1d(8, 8, 3, padding=1), nn.LayerNorm(8), nn.Linear(8, 8)
+
+        def forward(self, features):
+            return features + self.mix(self.norm(self.conv(features).transpose(1, 2))).transpose(1, 2)
+
+    model = nn.Sequential(nn.Conv1d(1, 8, 4, 4), Block(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(8, 4))
+    capture = SaliencyCapture(model)
+    capture(torch.randn(2, 1, 40))
+    assert str(capture.site) == "output of '1'"
+
+
 def test_a_multilayer_perceptron_is_refused_with_its_modules_listed():
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, 4))
     with pytest.raises(ValueError, match=r"map of the image.*1 \(2, 16\); 2 \(2, 16\); 3 \(2, 4\)"):

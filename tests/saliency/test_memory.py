@@ -241,6 +241,7 @@ def test_no_value_is_read_on_another_device() -> None:
         (torch.tensor([0, -1, 2]), None, ValueError, "index must be >= 0, got -1"),
         (torch.arange(3), torch.zeros(3, 5).long(), ValueError, r"geometry must be top, left, flipped .* got \(3, 5\)"),
         (torch.arange(3), torch.zeros(3, 3), TypeError, r"geometry must hold integers, got torch\.float32"),
+        (torch.arange(3), [[0, 0, 0]] * 3, TypeError, r"geometry must be a torch\.Tensor, got list"),
         (torch.arange(3), torch.zeros(3, 7).long(), ValueError, "geometry must have sizes > 0, got 0"),
     ],
 )

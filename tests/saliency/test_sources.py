@@ -368,7 +368,7 @@ def test_wrong_names_and_settings_are_named(model: Net) -> None:
         saliency_source(3, model)
     with pytest.raises(ValueError, match="layer must not be given for 'fine-grained'"):
         saliency_source("fine-grained", model, layer="block")
-    with pytest.raises(ValueError, match="layer and options must not be given"):
+    with pytest.raises(ValueError, match="must be a name, such as 'cam', to go with layer, got OwnFunction"):
         saliency_source(OwnFunction(lambda x: x[:, 0]), model, layer="block")
     with pytest.raises(ValueError, match="mode must be one of 'eval', 'current'; got 'test'"):
         saliency_source("cam", model, mode="test")

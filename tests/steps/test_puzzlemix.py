@@ -10,7 +10,7 @@ from tests.steps.test_training_step import Counting, K, seeded
 from torch import Tensor, nn
 
 import saligraft as sg
-from saligraft.config.method_section import Normalization
+from saligraft.config.saliency_section import Normalization
 from saligraft.grafting import spread
 from saligraft.methods import Compose, Cutout, MethodChoice, PuzzleMix, RandomChoice
 from saligraft.methods.puzzlemix import puzzlemix

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from saligraft.config.recipe_file import load_choices
 from saligraft.training import Recipe, SilentReporter, dump_recipe, load_recipe, make_recipe, train_best_of
-from saligraft.training.best_of import parse_values
 
 
 @pytest.fixture
@@ -77,8 +77,16 @@ def test_a_user_s_best_json_is_not_replaced(content: str, recipe_file: Path, tmp
 @pytest.mark.parametrize("text", ["optimizer.lr", "optimizer.lr=1", "=1,2", "optimizer.lr=1,,2", "optimizer.lr=1,1"])
 def test_what_is_no_choice_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"best-of must read section\.key=value,value with different values, got "):
-        parse_values(text)
+        load_choices("shapes-wrn-10-2", text)
 
 
-def test_values_may_be_spaced() -> None:
-    assert parse_values("optimizer.weight_decay = 0.0005, 0.0001") == ("optimizer.weight_decay", ("0.0005", "0.0001"))
+def test_seeds_are_not_a_choice() -> None:
+    with pytest.raises(ValueError, match=r"other than the seed, got 'seed=1,2'; seeds are set by --seeds"):
+        load_choices("shapes-wrn-10-2", "seed=1,2")
+
+
+def test_each_run_is_titled_by_its_value_and_seed() -> None:
+    setting, recipes = load_choices("shapes-wrn-10-2", "optimizer.weight_decay = 0.0005, 0.0001", seeds=(3, 4))
+    assert setting == "optimizer.weight_decay"
+    assert [run.seed for run in recipes["0.0001"]] == [3, 4]
+    assert recipes["0.0001"][1].title == "Shapes, WRN-10-2, plain training, weight_decay = 0.0001, seed 4"

@@ -92,7 +92,7 @@ def test_a_damaged_checkpoint_is_skipped_with_a_warning(
 
 
 def test_a_half_written_checkpoint_is_none(tmp_path: Path, accelerator: Accelerator) -> None:
-    """What stands on disk at each moment of saving, as a kill would leave it."""
+    """Each state in which a kill during saving can leave the folder."""
     older = save(tmp_path, 1, accelerator)
     newer = save(tmp_path, 2, accelerator)
     partial = newer.rename(newer.with_name(f".{newer.name}.partial"))

@@ -1,6 +1,7 @@
 """Evaluation: counts against a hand count, mode put back, a run's numbers found again, also under occlusion."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,11 +68,12 @@ def test_fewer_than_five_classes_never_miss_the_top_five() -> None:
     assert scores.top5_error == 0
 
 
-def test_the_network_s_mode_is_put_back() -> None:
+def test_the_mode_of_each_module_is_put_back() -> None:
     for training in (True, False):
-        network = Echo().train(training)
+        network = nn.Sequential(Echo(), nn.BatchNorm1d(3)).train(training)
+        network[1].train(not training)
         evaluate(network, [(torch.eye(3), torch.arange(3))], make_accelerator(Recipe()))
-        assert network.training is training
+        assert [module.training for module in network.modules()] == [training, training, not training]
 
 
 def test_the_network_s_mode_is_put_back_after_an_error() -> None:
@@ -384,6 +386,17 @@ def test_records_are_merged_by_name(tmp_path: Path) -> None:
     (tmp_path / "evaluation.json").write_text("{")
     with pytest.raises(ValueError, match=r"evaluation.json is damaged: delete it to evaluate again"):
         record_evaluation(tmp_path, {"a": {}})
+    with pytest.raises(OSError, match=r"evaluation.json could not be written: No such file or directory"):
+        record_evaluation(tmp_path / "missing", {"a": {}})
+    assert [path.name for path in tmp_path.iterdir()] == ["evaluation.json"]
+
+
+def test_records_made_side_by_side_are_all_kept(tmp_path: Path) -> None:
+    names = [f"test-{number}" for number in range(12)]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda name: record_evaluation(tmp_path, {name: {"error": 1.5}}), names))
+    assert json.loads((tmp_path / "evaluation.json").read_text()).keys() == set(names)
+    assert [path.name for path in tmp_path.iterdir()] == ["evaluation.json"]
 
 
 def test_an_overwritten_run_loses_its_evaluation(tiny_recipe: Recipe, tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 import importlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from saligraft import cli
@@ -181,6 +182,17 @@ def network(seed: int = 0, classes: int = 10) -> nn.Module:
     return nn.Sequential(*layers, nn.Dropout(0.2), nn.Linear(4, classes))
 
 
+class Entry(NamedTuple):
+    logits: torch.Tensor
+
+
+class Rows(nn.Module):
+    """Logits that are not a tensor."""
+
+    def forward(self, images: torch.Tensor) -> Entry:
+        return Entry(images.flatten(1)[:, :10])
+
+
 class Killed(SilentReporter):
     """Fails at a step, as a crash would."""
 
@@ -215,8 +227,31 @@ def test_a_given_network_and_data_are_trained_and_resumed(optimizer: str, tmp_pa
     with pytest.raises(RuntimeError, match="killed"):
         train(recipe, tmp_path / "killed", model=network(), data=data, reporter=Killed(4))
     train(recipe, tmp_path / "killed", model=network(7), data=data, reporter=SilentReporter(), resume=True)
+    assert_same_run(tmp_path / "run", tmp_path / "killed")
+
+
+def assert_same_run(one: Path, other: Path) -> None:
     for file in ("model.safetensors", "metrics.jsonl", "recipe.toml"):
-        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "killed" / file).read_bytes(), file
+        assert (one / file).read_bytes() == (other / file).read_bytes(), file
+
+
+def tied_network(seed: int = 0) -> nn.Module:
+    """A batch norm under two names, and a weight under three."""
+    torch.manual_seed(seed)
+    norm, linear = nn.BatchNorm2d(4), [nn.Linear(4, 4) for _ in range(3)]
+    linear[1].weight = linear[2].weight = linear[0].weight
+    trunk = nn.Conv2d(3, 4, 3), norm, nn.ReLU(), nn.Conv2d(4, 4, 3), norm
+    return nn.Sequential(*trunk, nn.AdaptiveAvgPool2d(1), nn.Flatten(), *linear, nn.Linear(4, 10))
+
+
+def test_a_network_with_shared_layers_is_trained_and_resumed(tmp_path: Path) -> None:
+    recipe = make_recipe({"training": {"epochs": 3, "batch_size": 10, "ema_decay": 0.5}})
+    data = Pairs("train"), Pairs("test")
+    train(recipe, tmp_path / "run", model=tied_network(), data=data, reporter=SilentReporter())
+    with pytest.raises(RuntimeError, match="killed"):
+        train(recipe, tmp_path / "killed", model=tied_network(), data=data, reporter=Killed(4))
+    train(recipe, tmp_path / "killed", model=tied_network(7), data=data, reporter=SilentReporter(), resume=True)
+    assert_same_run(tmp_path / "run", tmp_path / "killed")
 
 
 def test_the_command_line_says_that_it_lacks_what_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,12 +275,69 @@ def test_the_command_line_says_that_it_lacks_what_was_given(tmp_path: Path, caps
     assert load_run(tmp_path / "data").classes[0] == "disc"  # only the data were given
 
 
+class Listed(torch.utils.data.Dataset[Any]):
+    """Images of any kind, from a list."""
+
+    def __init__(self, images: torch.Tensor) -> None:
+        self.images, self.targets, self.classes = images, [0, 1] * (len(images) // 2), ["a", "b"]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self.images[index], self.targets[index]
+
+
+def trained_on(images: torch.Tensor, folder: Path, **attributes: Any) -> Any:
+    data = Listed(images)
+    vars(data).update(attributes)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(images[0].numel(), 2))
+    recipe = make_recipe({"training": {"epochs": 1, "batch_size": 4}})
+    train(recipe, folder, model=model, data=(data, data), reporter=SilentReporter())
+    return load_run(folder, model=model)
+
+
+def test_predictions_normalise_as_the_data_set_did(tmp_path: Path) -> None:
+    pixels = torch.randint(256, (4, 3, 8, 8), dtype=torch.uint8)
+    mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
+    normalised = (pixels / 255 - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
+    known = trained_on(normalised, tmp_path / "known", mean=mean, std=std)
+    torch.testing.assert_close(known.transform(pixels[0]), normalised[0])
+    unknown = trained_on(normalised, tmp_path / "unknown")
+    assert torch.equal(unknown.transform(normalised[0]), normalised[0])
+    expected = unknown.network(normalised).softmax(dim=1).amax(dim=1).tolist()
+    assert [best[0][1] for best in unknown.predict(normalised, top=1)] == pytest.approx(expected)
+    with pytest.raises(ValueError, match=r"no attributes `mean` and `std`, so an image must be .*, got torch.uint8"):
+        unknown.predict(pixels)
+    scaled = trained_on(pixels / 255, tmp_path / "scaled")  # by ToTensor alone
+    torch.testing.assert_close(scaled.transform(pixels[0]), pixels[0] / 255)
+
+
+def test_a_network_of_grey_images_predicts(tmp_path: Path) -> None:
+    pixels = torch.randint(256, (4, 1, 8, 8), dtype=torch.uint8)
+    run = trained_on(pixels, tmp_path)
+    view = (pixels[0] / 255 - 0.5) / 0.25
+    image = Image.fromarray(pixels[0, 0].numpy())
+    for form in (pixels[0], pixels[0] / 255, image, image.convert("RGB")):
+        torch.testing.assert_close(run.transform(form), view)
+
+
+def test_the_weights_of_a_compiled_network_are_those_of_the_network(tmp_path: Path) -> None:
+    recipe = make_recipe({"training": {"epochs": 1, "batch_size": 10}})
+    data, plain = (Pairs("train"), Pairs("test")), network()
+    train(recipe, tmp_path, model=torch.compile(plain, backend="eager"), data=data, reporter=SilentReporter())
+    run = load_run(tmp_path, model=network(3))
+    for name, value in plain.state_dict().items():
+        assert torch.equal(run.network.state_dict()[name], value), name
+
+
 def test_what_does_not_fit_is_refused() -> None:
     recipe = make_recipe({"training": {"epochs": 1, "batch_size": 10}})
     data = Pairs("train"), Pairs("test")
     for arguments, words in (
         ({"model": "resnet"}, "model must be a torch.nn.Module, got str"),
         ({"data": data[0]}, "data must be a pair of data sets, to train and to test on, got Pairs"),
+        ({"data": data, "model": Rows()}, "got Entry; recipes need a network whose forward returns the logits alone"),
         ({"data": data, "model": network(classes=4)}, r"must give logits \(2, 10\) for 2 images, got shape \(2, 4\)"),
     ):
         with pytest.raises((TypeError, ValueError), match=words):

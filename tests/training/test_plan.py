@@ -13,6 +13,7 @@ from rich.console import Console
 from torch import Tensor
 
 from saligraft import data as datasets
+from saligraft import names
 from saligraft.data import Batch, StreamedData
 from saligraft.training import SilentReporter, make_recipe, train
 from saligraft.training import plan as plan_module
@@ -100,7 +101,7 @@ def test_it_fits_a_narrow_terminal() -> None:
     assert " ".join(lines[1].split()) == "1 to 15 plain 1,024 128 18,765 2,048 20 % 21.4 GB 2 h 36 min"
     assert " ".join(lines[2].split()) == "16 to 100 448 224×192 243,015 896 20 % unknown 1 d 10 h"
     assert " ".join(lines[3].split()) == "100 tests 2,500 33 min 20 s"
-    assert "time to the end:  1 d 13 h" in lines
+    assert "estimated time:   1 d 13 h" in lines
     assert "measured on:      cpu (x86_64), 2 processes, 1 thread each" in lines
     assert "checkpoint:       306.0 MB; the newest 2 are kept" in lines
 
@@ -157,6 +158,7 @@ class Clock:
 @pytest.fixture
 def trainer(tiny_table: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Trainer:
     monkeypatch.setitem(datasets.DATASETS, "noise", noise)
+    monkeypatch.setattr(names, "DATA_SETS", (*names.DATA_SETS, "noise"))
     phases = [{"from_epoch": 0, "size": 8, "batch_size": 20}, {"from_epoch": 4, "size": 12, "batch_size": 10}]
     training = {"epochs": 6, "phases": phases, "warmup_epochs": 2}
     recipe = make_recipe({**tiny_table, "data": {"name": "noise"}, "training": training})

@@ -48,7 +48,7 @@ def test_the_bar_fits_80_columns_with_the_time_left() -> None:
     reporter.epoch(METRICS, TIMING)
     reporter.close()
     *_, last = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", stream.getvalue()).replace("\r", "\n").strip().splitlines()
-    assert re.fullmatch(r"epoch 2/400  top-1 error 40.00 % [━╸╺ ]{10,} \d:\d\d:\d\d left [\d:-]+ *", last)
+    assert re.fullmatch(r"epoch 3/400  top-1 error 40.00 % [━╸╺ ]{10,} \d:\d\d:\d\d left [\d:-]+ *", last)
 
 
 def test_the_bar_counts_steps_and_shows_the_error() -> None:
@@ -75,7 +75,7 @@ def test_a_resumed_run_says_where_it_goes_on() -> None:
 
 
 class Gone(io.StringIO):
-    """A terminal that was closed, or a pipe that nobody reads any more."""
+    """A terminal that was closed, or a pipe without a reader."""
 
     def write(self, text: str) -> int:
         raise OSError(5, text)

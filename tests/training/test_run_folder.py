@@ -100,7 +100,7 @@ def test_a_run_is_refused_unless_it_is_to_be_overwritten_or_resumed(tmp_path: Pa
         RunFolder.open(tmp_path)
     for options in ({"resume": True}, {"overwrite": True}):
         RunFolder.open(tmp_path, **options).close()
-    with pytest.raises(ValueError, match="either overwritten or resumed"):
+    with pytest.raises(ValueError, match="overwrite and resume cannot be combined"):
         RunFolder.open(tmp_path, overwrite=True, resume=True)
 
 
@@ -154,7 +154,7 @@ def test_a_run_killed_in_its_first_moments_may_be_started_again(
 
 
 def test_what_a_user_puts_beside_a_mere_marker_is_the_user_s(tmp_path: Path) -> None:
-    """Names are a run's once its recipe stands there."""
+    """File names belong to a run only once its recipe is written."""
     (tmp_path / "run.json").write_text(json.dumps({"format": "saligraft run 1", "run": "0" * 32, "files": []}))
     RunFolder.open(tmp_path).close()
     mine = {"model.safetensors", "recipe.toml", "checkpoints/step-00000001/state.json"}
@@ -176,7 +176,7 @@ def test_what_a_kill_left_of_a_deleted_checkpoint_goes_with_the_next_resume(tmp_
     left = tmp_path / "checkpoints" / ".step-00000002.old" / "shared.safetensors"
     left.parent.mkdir(parents=True)
     left.touch()
-    folder.resume(History([], []), CPU, processes=1)
+    folder.resume(Recipe(), History([], []), CPU, processes=1)
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
@@ -254,8 +254,8 @@ def finish(folder: RunFolder) -> None:
         ("run.json", start, []),
         ("recipe.toml", start, []),
         ("timing.jsonl", start, ["recipe.toml"]),
-        ("timing.jsonl", lambda folder: folder.resume(History([METRICS], [TIMING]), CPU, processes=1), []),
-        ("metrics.jsonl", lambda folder: folder.resume(History([METRICS], [TIMING]), CPU, processes=1), []),
+        ("timing.jsonl", lambda folder: folder.resume(Recipe(), History([METRICS], [TIMING]), CPU, processes=1), []),
+        ("metrics.jsonl", lambda folder: folder.resume(Recipe(), History([METRICS], [TIMING]), CPU, processes=1), []),
         ("metrics.jsonl", lambda folder: folder.add_epoch(METRICS, TIMING), []),
         ("model.safetensors", finish, []),
         ("result.json", finish, ["model.safetensors"]),

@@ -57,6 +57,9 @@ def test_a_network_is_used_without_its_data(run: Path, photos: Path, tmp_path: P
     (copy / "recipe.toml").write_text(text.replace(str(photos), str(tmp_path / "gone")))
     loaded = load_run(copy)
     assert (loaded.classes, loaded.network.training) == (("birds", "cats"), False)
+    assert (loaded.mean, loaded.std) == ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3))
+    assert repr(loaded).startswith(f"SavedRun('{copy}': wrn-10-1, none, 2 classes of folder:")
+    assert "\n" not in repr(loaded)
     [answer] = loaded.predict([photos / "cats" / "0.png"])
     assert sorted(name for name, _ in answer) == ["birds", "cats"]
     assert sum(share for _, share in answer) == pytest.approx(1)
@@ -152,6 +155,6 @@ def test_what_cannot_be_used_is_one_line(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="top must be"):
         load_run(run).predict([], top=0)
     loaded = load_run(run)
-    object.__setattr__(loaded, "inputs", loaded.inputs._replace(image_shape=(1, 16, 16)))
-    with pytest.raises(ValueError, match="a network of RGB images, with 3 channels, got one with 1, trained"):
+    object.__setattr__(loaded, "inputs", loaded.inputs._replace(image_shape=(5, 16, 16)))
+    with pytest.raises(ValueError, match=r"a network of 3 channels, RGB, or of 1, grey, got one of 5, trained"):
         loaded.predict([Image.new("L", (9, 9))])

@@ -124,6 +124,22 @@ def test_methods_get_the_step_they_need(name: str, tiny_table: dict[str, Any], g
     assert step.generator is generator
 
 
+@pytest.mark.parametrize("passes", ["mixed", "joint"])
+@pytest.mark.parametrize(
+    ("name", "mode"), [("saliency-grafting", "current"), ("attentive-cutmix", "eval"), ("puzzlemix", "eval")]
+)
+def test_a_pass_for_maps_has_one_mode_in_recipes_and_in_the_library(
+    name: str, mode: str, passes: Any, tiny_table: dict[str, Any], generator: torch.Generator
+) -> None:
+    training = {**tiny_table["training"], "passes": passes}
+    recipe = make_recipe({**tiny_table, "method": {"name": name}, "training": training})
+    data, [method] = load_split(recipe, "train"), recipe.method.build()
+    model = make_network(recipe, data)
+    by_recipe = make_step(recipe, model, data, generator, [method])
+    by_library = GraftingStep(model, method, passes=passes)
+    assert [step.source.mode for step in (by_recipe, by_library)] == [mode, mode]
+
+
 @pytest.mark.parametrize("name", METHOD_NAMES)
 def test_checking_a_method_changes_nothing(name: str, tiny_table: dict[str, Any]) -> None:
     recipe = make_recipe({**tiny_table, "method": {"name": name}})

@@ -216,6 +216,19 @@ def test_ctrl_c_counts_as_such(tiny_recipe: Recipe, tmp_path: Path) -> None:
     assert stopped.value.folder == tmp_path
 
 
+@pytest.mark.parametrize("moment", ["start", "close"])  # of the reporter: before the first epoch, and after the last
+def test_a_signal_to_a_run_with_nothing_left_to_train_stops_what_comes_next(
+    moment: str, tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = quiet_train(tiny_recipe, tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(SilentReporter, moment, lambda *_: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(RunStopped, match="SIGINT, after the run was finished") as stopped:
+            quiet_train(tiny_recipe, tmp_path, resume=True)
+    assert (stopped.value.exit_code, stopped.value.folder) == (130, tmp_path)
+    assert quiet_train(tiny_recipe, tmp_path, resume=True).metrics == before.metrics
+
+
 def cut_off(folder: Path) -> None:
     for file in folder.glob("checkpoints/step-*/shared.safetensors"):
         file.write_bytes(file.read_bytes()[:-1])

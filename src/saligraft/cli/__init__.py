@@ -1,7 +1,8 @@
 """The command line: `saligraft COMMAND`, one file per command.
 
-A user's mistake prints one line on stderr and exits with code 2; only a bug shows a traceback. If the output pipe
-closes (`| head`), the command still finishes and returns its usual exit code.
+A user's mistake prints one line on stderr and exits with code 2. So does a bug that raises an error of the same types,
+such as a TypeError; with the environment variable SALIGRAFT_TRACEBACK set, both show their traceback. If the output
+pipe closes (`| head`), the command still finishes and returns its usual exit code.
 Each command imports what it needs when it runs, so that `--help` does not wait for slow imports.
 """
 
@@ -13,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,8 +33,15 @@ from saligraft.cli.reproduce import reproduce
 from saligraft.cli.show import show
 from saligraft.cli.train import train
 from saligraft.io.streams import unbreakable
+from saligraft.names import one_line
 
 TRACEBACK_VARIABLE = "SALIGRAFT_TRACEBACK"
+EXPECTED = {  # pydantic's kind of error → what an option must be
+    "greater_than_equal": ">= {ge}",
+    "less_than_equal": "<= {le}",
+    "int_parsing": "a whole number",
+    "float_parsing": "a number",
+}
 INTERRUPTED = 130  # 128 + SIGINT, as shells count it
 
 app = typer.Typer(
@@ -51,7 +59,15 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
+def _help_of(command: Callable[..., None]) -> str:
+    """The command's docstring with each paragraph on one line, so that the terminal wraps it to its width.
+
+    What an example does becomes a comment of the shell, so that the entire line can be pasted.
+    """
+    paragraphs = (" ".join(part.splitlines()) for part in (inspect.getdoc(command) or "").split("\n\n"))
+    return "\n\n".join(re.sub(r"^(\[bold\].*?\[/bold\]) +", r"\1   # ", paragraph) for paragraph in paragraphs)
+
+
 def saligraft(
     context: typer.Context,
     version: Annotated[  # noqa: ARG001  (its callback does the work)
@@ -74,6 +90,9 @@ def saligraft(
         print(context.get_help())
 
 
+app.callback(invoke_without_command=True, help=_help_of(saligraft))(saligraft)
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "show": show,
@@ -91,32 +110,32 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
-def _help_of(command: Callable[..., None]) -> str:
-    """The command's docstring with each paragraph on one line, so that the terminal wraps it to its width."""
-    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
-    return "\n\n".join(" ".join(paragraph.splitlines()) for paragraph in paragraphs)
-
-
 for _name, _command in COMMANDS.items():
     app.command(_name, help=_help_of(_command))(_command)
 
 
 def _users_mistake(error: Exception) -> str | None:
     """One line that says what to fix, or None for a bug of the program."""
+    checked: Any = error.__cause__  # by pydantic, in recent versions of typer
+    if isinstance(error, typer.BadParameter) and error.param is not None and hasattr(checked, "errors"):
+        detail = checked.errors()[0]
+        if detail["type"] in EXPECTED:
+            expected = EXPECTED[detail["type"]].format(**detail.get("ctx", {}))
+            return f"{error.param.opts[-1]} must be {expected}, got {detail['input']}"
     if hasattr(error, "format_message"):  # errors of typer and click
-        message = " ".join(error.format_message().replace("Value error, ", "").split())
+        message = one_line(error.format_message().replace("Value error, ", ""))
         choice = re.search(r"'([^']*)' is not one of (.*)\.$", message)
         near = difflib.get_close_matches(choice[1], re.findall(r"'([^']*)'", choice[2]), n=1) if choice else ()
         return message + "".join(f" Did you mean {name!r}?" for name in near)
     if isinstance(error, (ValueError, TypeError, OSError, ImportError)):
-        return " ".join(str(error).split()) or type(error).__name__
+        return one_line(error)
     return None
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
     """Print our warnings as one line, those of other packages as Python does."""
     if category is UserWarning and "saligraft" in Path(str(place[0])).parts:
-        print(f"saligraft: warning: {' '.join(str(message).split())}", file=sys.stderr)
+        print(f"saligraft: warning: {one_line(message)}", file=sys.stderr)
     else:
         _shown_by_python(message, category, *place, **more)  # type: ignore[arg-type]
 

@@ -16,7 +16,8 @@ def compare(
 ) -> None:
     """Compare finished runs: errors, cost, differences paired by seed, settings that differ, and curves.
 
-    Runs that differ only in seed share a row. Differences are to the first run given.
+    Runs that differ only in seed share a row. Differences are to plain training if it is among the runs, else to the
+    first run given.
 
     Examples:
 
@@ -24,14 +25,19 @@ def compare(
 
     [bold]saligraft compare runs/demo --out demo.html[/bold]   all runs below a folder
     """
+    if out.is_dir():
+        raise ValueError(f"--out must be the file to write, got the folder {out}")
+    from saligraft.config.recipe_file import RESULT
+
+    if len({run.resolve() for run in runs}) == 1 and (runs[0] / RESULT).is_file():
+        raise ValueError(f"compare needs at least two runs, got only {runs[0]}")
+
     from rich.console import Console
 
     from saligraft.experiments.compare import write_compared
     from saligraft.reports.page import typed_command
     from saligraft.reports.tables import print_table
 
-    if out.is_dir():
-        raise ValueError(f"--out must be the file to write, got the folder {out}")
     out = out if out.suffix else out.with_suffix(".html")
     verdict, tables = write_compared(runs, out, typed_command())
     console = Console()

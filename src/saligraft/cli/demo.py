@@ -19,7 +19,7 @@ def demo(
     """Train plainly, with CutMix and with Saliency Grafting; print what differs and write a page with pictures.
 
     A small network on the built-in shapes, over paired seeds; plain training also gets as many passes as Saliency
-    Grafting makes. Beside the error: the error with the most salient cells hidden, how true the labels are, and the
+    Grafting makes. Also reports the error with the most salient cells hidden, how accurate the labels are, and the
     cost. Finished runs are kept in OUT: the same command resumes after Ctrl-C, and a new --out starts over.
 
     Examples:
@@ -38,6 +38,7 @@ def demo(
     from saligraft.experiments.demo import DEMO, SECONDS_PER_PASS, demo_jobs, demo_rows, work, write_demo
     from saligraft.experiments.experiment import passes_of
     from saligraft.experiments.runner import LocalLauncher, run_jobs, worker_count
+    from saligraft.names import plural
     from saligraft.reports.page import typed_command
     from saligraft.reports.tables import print_table
 
@@ -49,10 +50,9 @@ def demo(
     workers = min(jobs or worker_count(), len(every))
     seconds = SECONDS_PER_PASS * sum(passes_of(job.recipe).forward for job in every if not job.done) / workers
     if seconds:
-        length = "Less than a minute" if seconds < 45 else f"About {seconds / 60:.0f} minute{'s' * (seconds >= 90)}"
-        say(f"Training plainly, with CutMix and with Saliency Grafting, {count} seed{'s' * (count > 1)} each.")
-        cores = f"{workers} idle core{'s' * (workers > 1)}"
-        say(f"{length} on {cores}; after Ctrl-C, the same command resumes.")
+        length = "Less than a minute" if seconds < 45 else f"About {plural(round(seconds / 60), 'minute')}"
+        say(f"Training plainly, with CutMix and with Saliency Grafting, {plural(count, 'seed')} each.")
+        say(f"{length} on {plural(workers, 'idle core')}; after Ctrl-C, the same command resumes.")
     else:
         say(f"Finished before: reporting the runs in {out}. Another --out starts over.")
     try:

@@ -11,6 +11,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from saligraft.import_path import install_command
+from saligraft.names import SMALL_RECIPES, one_line
 
 NEEDED = ("torch", "torchvision", "accelerate", "pydantic", "typer", "rich", "matplotlib", "pillow", "jinja2",
           "safetensors", "filelock")  # fmt: skip
@@ -21,13 +22,6 @@ EXTRAS = {  # module, what it is for, extra
     "onnxscript": ("export to ONNX", "export"),
     "scipy": ("PuzzleMix", "puzzle"),
     "submitit": ("reproduce on Slurm", "slurm"),
-}
-RECIPES = {  # of each data set that can be downloaded, a small one
-    "cifar100": "cifar100-wrn-10-2",
-    "cifar10": "cifar100-wrn-10-2 --set data.name=cifar10",
-    "tiny-imagenet": "tiny-imagenet-resnet-10",
-    "speech-commands": "speech-commands-wrn-10-2",
-    "cub": "cub-resnet-10",
 }
 GOOD, NOTE, BAD = "ok", "–", "broken"
 
@@ -102,8 +96,7 @@ def _devices() -> Iterator[Finding]:
     try:
         import torch
     except Exception as error:  # a broken installation raises almost anything
-        reason = " ".join(str(error).split())
-        yield Finding("torch", BAD, f"cannot be imported: {reason}", "pip install --force-reinstall torch")
+        yield Finding("torch", BAD, f"cannot be imported: {one_line(error)}", "pip install --force-reinstall torch")
         return
     devices = [torch.cuda.get_device_name(place) for place in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
@@ -118,8 +111,8 @@ def _data(root: Path) -> Iterator[Finding]:
 
     present = ["shapes (built in)"]
     absent = []
-    for name, recipe in RECIPES.items():
-        place, fix = root / name, f"saligraft train {recipe} --download"
+    for name, recipe in SMALL_RECIPES.items():
+        place, fix = root / name, f"saligraft train {recipe} --download --plan"
         if any((place / sign).is_file() for sign in SOURCES[name].signs):
             present.append(name)
         elif place.is_dir() and any(place.iterdir()):
@@ -130,7 +123,7 @@ def _data(root: Path) -> Iterator[Finding]:
         present.append("imagenet")
     else:
         reason = (
-            f"its terms forbid a download: register at https://image-net.org, put train and val into {root}/imagenet"
+            f"must be downloaded manually: register at https://image-net.org, put train and val into {root}/imagenet"
         )
         absent.append(Finding("data", NOTE, f"missing: imagenet; {reason}"))
     yield Finding("data", GOOD, f"in {root.resolve()}: {', '.join(present)}")

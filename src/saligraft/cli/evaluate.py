@@ -81,7 +81,7 @@ def evaluate(
 
     [bold]saligraft evaluate runs/tiny --calibration --corruptions --classes --predictions tiny.csv[/bold]   several
     """
-    from saligraft.config.recipe_file import recipe_of_run
+    from saligraft.config.recipe_file import load_recipe, recipe_of_run
 
     if reference is not None and not occlude:
         raise ValueError(f"--reference needs --occlude; got {reference}")
@@ -90,7 +90,7 @@ def evaluate(
     for percent in occlude or []:
         if not 0 <= percent <= 100:
             raise ValueError(f"--occlude must lie in [0, 100], got {percent:g}")
-    recipe_of_run(run)  # fail before the slow torch import
+    load_recipe(recipe_of_run(run), settings or ())  # a mistake fails before the slow torch import
 
     from saligraft.reports.evaluation import write_predictions
     from saligraft.training import SavedRun, leave_group, load_run, record_evaluation
@@ -99,11 +99,12 @@ def evaluate(
     requested: dict[Callable[[SavedRun], _Part], bool] = {
         _scores: not occlude,
         partial(_occlusion, percents=occlude or [], reference=reference): bool(occlude),
+        # What may refuse the data comes before what takes long.
         _localization: localization,
-        _calibration: calibration,
-        _corruptions: corruptions,
-        _classes: classes,
         partial(_label_truth, through_training=through_training): label_truth,
+        _calibration: calibration,
+        _classes: classes,
+        _corruptions: corruptions,
     }
     parts = [evaluation(saved) for evaluation, is_requested in requested.items() if is_requested]
     if predictions is not None:
@@ -149,7 +150,7 @@ def _occlusion(run: "SavedRun", percents: list[float], reference: Path | None) -
     with_top5 = has_top5(len(run.data.classes))
     rows = list(dict.fromkeys([0.0, *percents]))
     scores = evaluate_occluded(run, [percent / 100 for percent in rows], reference=reference)
-    lines = [f"hidden   cells  top-1 error{'  top-5 error' * with_top5}  test loss"]
+    lines = [f"hidden   cells  top-1 error{'  top-5 error' if with_top5 else ''}  test loss"]
     for percent, row in zip(rows, scores, strict=True):
         cells = f"{hidden_cells(percent / 100)}/{GRID**2}"
         top5 = f"  {row.top5_error:9.2f} %" if with_top5 else ""

@@ -38,7 +38,7 @@ def explore(
 
     Examples:
 
-    [bold]saligraft explore[/bold]   the built-in shapes, whose true masks show which label is right
+    [bold]saligraft explore[/bold]   the built-in shapes, with their true masks beside both labels
 
     [bold]saligraft explore --images cat.jpg dog.jpg --run runs/mine[/bold]   your images, seen by your network
 

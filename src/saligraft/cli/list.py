@@ -120,8 +120,8 @@ def _recipes() -> "Table":
             table.add_row(*((protocol, f"{settings['title']}\n{expected}") if row == PLAIN else (f"  {row}", expected)))
     table.caption = (
         "Indented names are rows: saligraft train shapes-wrn-10-2 --method cutmix, or shapes-wrn-10-2-cutmix. Tables "
-        "are the paper's: top-1 / top-5 error ± standard error; † quoted there from other papers. Ours: measured with "
-        "this recipe, whose header says on what."
+        "are the paper's: top-1 / top-5 error ± standard error; † quoted by the paper. Ours: measured here; see the "
+        "comments in the recipe."
     )
     table.caption_justify = "left"
     return table

@@ -33,11 +33,15 @@ def match_temperature(
 
     [bold]saligraft match-temperature runs/cifar100-wrn-10-2-seed0 --k 6[/bold]   the T of k = 6
     """
+    from saligraft.config.recipe_file import load_recipe, recipe_of_run
+
+    if temperature is not None and k is not None:
+        raise ValueError(f"give --temperature or --k, not both: got {temperature} and {k}")
+    load_recipe(recipe_of_run(run), settings or ())  # a mistake fails before the slow torch import
+
     from saligraft.training import leave_group
     from saligraft.training.match_temperature import match_temperature as solve
 
-    if temperature is not None and k is not None:
-        raise ValueError("one of --temperature and --k must be left out, got both")
     if temperature is None and k is None:
         temperature = 0.2
     match = solve(run, temperature=temperature, k=k, grid=grid, images=images, overrides=settings or ())

@@ -34,9 +34,10 @@ def predict(
     recipe_of_run(run)  # fail before the slow torch import
 
     from saligraft.data.files import image_files
+    from saligraft.experiments.show import is_own_picture
     from saligraft.training import load_run
 
-    files = [file for image in images for file in image_files(image)]
+    files = [file for path in images for file in image_files(path) if file == path or not is_own_picture(file)]
     answers = load_run(run).predict(files, top=top)
     if as_json:
         rows = [

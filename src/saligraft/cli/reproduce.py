@@ -102,6 +102,8 @@ def reproduce(
     out = out or Path("runs") / f"reproduce-{scale}"
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder, got the file {out}")
+    if scale == "smoke":
+        refuse({"--data-root": data_root}, "at the scale smoke, which runs on shapes")
     if launcher == "local":
         refuse({"--partition": partition, "--gpus": gpus, "--minutes": minutes}, "without --launcher slurm")
     rows_at = partial(rows_of, regimes=regime, data_root=data_root, overrides=settings or (), methods=kept)
@@ -117,19 +119,16 @@ def reproduce(
     from rich.console import Console
 
     from saligraft.experiments.results import write_results
-    from saligraft.experiments.runner import Launcher, LocalLauncher, SlurmLauncher, run_jobs
+    from saligraft.experiments.runner import Launcher, LocalLauncher, SlurmLauncher, check_data, run_jobs
     from saligraft.reports.page import typed_command
     from saligraft.reports.tables import print_table
-    from saligraft.training.setup import load_split
 
     launch: Launcher = LocalLauncher(processes=jobs)
     if launcher == "slurm":
         options = {"partition": partition, "gpus": gpus, "minutes": minutes, "parallel": jobs}
         chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         launch = SlurmLauncher(folder=out / "slurm", **chosen)
-    unfinished = {job.recipe.data.model_dump_json(): job.recipe for job in every if not job.trained}
-    for recipe in unfinished.values():  # missing data must not fail every run on its own
-        load_split(recipe, "test")
+    check_data(every)  # else every run would fail on its own
     try:
         failures = run_jobs(every, launch)
     except (KeyboardInterrupt, SystemExit):  # by SIGTERM

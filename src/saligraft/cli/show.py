@@ -76,7 +76,7 @@ def show(
 
     [bold]saligraft show --methods cutmix,puzzlemix,saliency-grafting --images photos/[/bold]   some, on your files
     """
-    from saligraft.names import METHODS, one_of
+    from saligraft.names import METHODS, TOP_K, one_of
 
     paths = checked_paths(images, files, data, root, network, run)
     for flag, value in (("--rows", rows), ("--size", size)):
@@ -84,6 +84,8 @@ def show(
             raise ValueError(f"{flag} must be >= 1, got {value}")
     if method is not None:
         one_of("method", method, METHODS["batch mixers"])
+    for name in (methods or "").strip(", ").split(",") if methods is not None else ():
+        one_of("methods", name.strip(), ("all", *(name for kind in METHODS.values() for name in kind), TOP_K))
 
     from saligraft.experiments.show import Scene, write_gallery
     from saligraft.experiments.show_methods import chosen_methods, write_comparison
@@ -126,11 +128,13 @@ def checked_paths(
         run: Value of --run.
     """
     from saligraft.config.recipe_file import recipe_of_run
+    from saligraft.import_path import is_import_path
+    from saligraft.names import network_form
 
     paths = [*(images or []), *(files or [])]
     if paths and data is not None:
         raise ValueError(f"give image files or --data, not both: got {paths[0]} and {data}")
-    if len(paths) == 1 and paths[0].is_file():
+    if len({path.resolve() for path in paths}) == 1 and paths[0].is_file():
         raise ValueError(f"name at least 2 image files, or a folder of them, got {paths[0]}")
     if network is not None and run is not None:
         raise ValueError(f"give --network or --run, not both: got {network} and {run}")
@@ -138,6 +142,8 @@ def checked_paths(
         refuse({"--root": root}, "without --data")
     if run is not None:
         recipe_of_run(run)
+    if network is not None and not is_import_path(network):
+        network_form(network)
     return paths
 
 
@@ -215,8 +221,10 @@ def make_lens(network: str | None, run: Path | None, pool: "ImageData", out: Pat
     if network and network.startswith(("timm:", "torchvision:")):
         return pretrained_network(network)
     if network:
-        return untrained_network(network, pool, seed)
+        lens = untrained_network(network, pool, seed)
+        print(f"Saliency comes from {lens.origin}.", file=sys.stderr)
+        return lens
     if pool.name != "shapes":
-        hint = "--run RUN or --network timm:resnet18 uses one that has seen such images"
+        hint = "--run RUN or --network timm:resnet18 uses a network trained on photos"
         print(f"Saliency comes from a small network trained on shapes; {hint}.", file=sys.stderr)
     return quick_network(out / "network")

@@ -113,7 +113,15 @@ def train(
 
     [bold]torchrun --nproc-per-node 2 -m saligraft train shapes-wrn-10-2[/bold]   two processes
     """
-    from saligraft.config.recipe_file import MARKER, OCCUPIED, RECIPE, find_recipe, load_recipe, parse_override
+    from saligraft.config.recipe_file import (
+        MARKER,
+        OCCUPIED,
+        RECIPE,
+        find_recipe,
+        load_choices,
+        load_recipe,
+        parse_override,
+    )
 
     source, folder = _run_folder(recipe, method, settings, seed, out) if resume else (Path(recipe), out)
     find_recipe(source)  # fail before the slow torch import
@@ -122,17 +130,25 @@ def train(
     replaces = overwrite or resume or plan or best_of is not None
     if out is not None and not replaces and all((out / name).is_file() for name in (RECIPE, MARKER)):
         raise ValueError(f"the run folder {out} {OCCUPIED}")
-    chosen = load_recipe(source, settings or (), seed=seed, method=method)  # validate before importing the trainer
+    # Validate before importing the trainer.
+    listed = _parse_seeds(seeds, best_of, seed)
+    if best_of is None:
+        choices = {"": [load_recipe(source, settings or (), seed=seed, method=method)]}
+    else:
+        _, choices = load_choices(source, best_of, settings or (), listed, method=method)
+    chosen, *_ = firsts = [runs[0] for runs in choices.values()]
 
     from saligraft import training
     from saligraft.reports.run_report import write_run_page
+    from saligraft.training.run_folder import read_marker
 
     if download:
-        _download(chosen.data.name, chosen.data.root)
+        for name, root in dict.fromkeys((first.data.name, first.data.root) for first in firsts):
+            _download(name, root)
     if plan:
-        _print_plan(chosen)
+        _print_plan(firsts, max(1, len(listed)))
         return
-    each = [chosen.seed] if seeds is None else _parse_seeds(seeds, best_of, seed)
+    each = listed or [chosen.seed]
     numbers = f"seed{'s' * (len(each) > 1)}{'-'.join(map(str, each))}"
     folder = folder or Path("runs") / f"{_run_name(source, method, settings or [], chosen)}-{numbers}"
     options: dict[str, Any] = {"overwrite": overwrite, "resume": resume}
@@ -147,11 +163,14 @@ def train(
             best = f"{outcome.best} ({outcome.errors[outcome.best]:.2f} % top-1 error, mean of {count})"
             print(f"best {outcome.setting}: {best}, selected by test error, so the number is optimistic")
             print("\n".join(f"run folder: {path}" for path in outcome.folders[outcome.best]))
+            print(f"all runs:   saligraft compare {shlex.quote(str(folder))}")
         return
     result = _until_stopped(partial(training.train, chosen, folder, **options), ["train", str(folder)])
     if result is not None:
         write_run_page(result)
         _print_results({"": result.summary})
+        if data := (read_marker(folder) or {}).get("data"):
+            print(f"images:     {data['train']['count']:,} trained on, {data['test']['count']:,} tested on")
         print(f"run folder: {folder}\nreport:     {folder / 'report.html'}")
 
 
@@ -171,7 +190,10 @@ def _run_name(source: Path, method: str | None, settings: list[str], recipe: "Re
     return re.sub(r"[^\w.+-]+", "-", "-".join(filter(None, (name, method))))
 
 
-def _parse_seeds(text: str, best_of: str | None, seed: int | None) -> list[int]:
+def _parse_seeds(text: str | None, best_of: str | None, seed: int | None) -> list[int]:
+    """The numbers of --seeds, or that of --seed; none without either."""
+    if text is None:
+        return [] if seed is None else [seed]
     if best_of is None or seed is not None:
         raise ValueError(f"--seeds needs --best-of, and replaces --seed; got {text!r}")
     numbers = text.split(",")
@@ -202,6 +224,9 @@ def _run_folder(
     from saligraft.config.recipe_file import recipe_of_run
 
     if not Path(recipe).is_dir():
+        if not Path(recipe).is_file() and len(Path(recipe).parts) > 1:  # no bundled name has a folder
+            start = f"saligraft train RECIPE --out {recipe} --resume"
+            raise ValueError(f"no run folder {recipe}; to start one: {start}")
         return Path(recipe), out
     for flag, value in (("--method", method), ("--set", settings), ("--seed", seed), ("--out", out)):
         if value:
@@ -237,15 +262,24 @@ def _print_results(summaries: dict[str, dict[str, Any]]) -> None:
     Console().print(table)
 
 
-def _print_plan(recipe: "Recipe") -> None:
+def _print_plan(recipes: list["Recipe"], seeds: int) -> None:
+    """Print the plan of each recipe, and the time of all if there is more than one run."""
     from saligraft.training import SilentReporter, leave_group, make_reporter
     from saligraft.training.accelerator import is_main_process
-    from saligraft.training.plan import plan, print_plan
+    from saligraft.training.plan import duration, plan, print_plan
 
     reporter = make_reporter() if is_main_process() else SilentReporter()
-    measured = plan(recipe, note=reporter.note)
-    if leave_group():
-        print_plan(measured)
+    measured = [plan(recipe, note=reporter.note) for recipe in recipes]
+    if not leave_group():
+        return
+    for recipe, one in zip(recipes, measured, strict=True):
+        if len(recipes) > 1:
+            print(f"\n{recipe.heading}")
+        print_plan(one)
+    if len(recipes) > 1:
+        total = duration(seeds * sum(one.seconds for one in measured))
+        count = f"{len(recipes)} values" + f", {seeds} seeds each" * (seeds > 1)
+        print(f"\n{len(recipes) * seeds} runs ({count}): {total}")
 
 
 def _download(name: str, root: str | None) -> None:

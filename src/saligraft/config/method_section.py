@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, get_args, get_type_hints
 
 from pydantic import Field, field_validator
 
-from saligraft.config.saliency_section import Normalization as Normalization
-from saligraft.config.saliency_section import SaliencySection as SaliencySection
+from saligraft.config.saliency_section import Normalization, SaliencySection
 from saligraft.config.sections import RecipeSection, complete_options
 from saligraft.import_path import is_import_path
 from saligraft.names import METHODS, did_you_mean

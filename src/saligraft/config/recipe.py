@@ -3,6 +3,7 @@
 Written as TOML; `recipe_file.py` reads and writes it.
 """
 
+import re
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, ValidationError
@@ -12,7 +13,7 @@ from saligraft.config.recipe_file import toml_value
 from saligraft.config.schedule import CosineSchedule, Schedule
 from saligraft.config.sections import NAMES_ONLY, DataSection, NetworkSection, OptimizerSection, RecipeSection, Seed
 from saligraft.config.training_section import TrainingSection
-from saligraft.names import METHODS, PassPlan
+from saligraft.names import METHODS, PassPlan, did_you_mean
 
 if TYPE_CHECKING:
     from saligraft.saliency.base import Passes
@@ -47,6 +48,11 @@ class Recipe(RecipeSection):
         titles = {name: title for methods in METHODS.values() for name, (_, title, _) in methods.items()}
         method = titles.get(self.method.name, self.method.name)
         return self.title or f"{self.data.name}, {self.network.name}, {method.replace(NONE, 'plain training')}"
+
+    @property
+    def without_root(self) -> Self:
+        """The recipe without the folder of its data, which may be moved between a run's start and its end."""
+        return self.model_copy(update={"data": self.data.model_copy(update={"root": None})})
 
     @property
     def never_mixes(self) -> bool:
@@ -227,6 +233,8 @@ def _explain(detail: Any) -> str:
         example = f"[{toml_value(value)}]" if isinstance(value, str | int | float) else "[1, 2]"
         return f"{place} must be a list, on the command line --set '{place}={example}', got {value!r}"
     if kind == "union_tag_invalid":
-        return f"{place}.name must be one of {detail['ctx']['expected_tags']}, got {detail['ctx']['tag']!r}"
+        expected, name = detail["ctx"]["expected_tags"], detail["ctx"]["tag"]
+        near = did_you_mean(name, re.findall("'([^']+)'", expected))
+        return f"{place}.name must be one of {expected}, got {name!r}{near}"
     message = message.replace("Input should be", "must be")
     return f"{place} {message}, got {value!r}"

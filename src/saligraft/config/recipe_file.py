@@ -28,10 +28,11 @@ import datetime
 import difflib
 import functools
 import json
+import os
 import re
 import tomllib
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,10 +120,10 @@ def load_recipe(
         table["seed"] = seed
     recipe = make_recipe(table, origin=str(path_or_name))
     if not has_row:  # known only now to be the name of a method
-        warnings.warn(
+        _warn(
             f"{path_or_name} has no row {method!r}, so the paper has no result for it; the method's default options "
             "are used",
-            stacklevel=2,
+            stacklevel=3,
         )
     return recipe
 
@@ -134,11 +135,17 @@ def _shorten_warmup(table: Table, changed: Table) -> None:
         epochs, warmup = by_user.get("epochs"), table["training"].get("warmup_epochs")
         if type(epochs) is type(warmup) is int and 1 <= epochs <= warmup:
             table["training"] = {**table["training"], "warmup_epochs": epochs - 1}
-            warnings.warn(
+            _warn(
                 f"training.warmup_epochs is shortened from {warmup} to {epochs - 1}, as training.epochs is set to "
                 f"{epochs}",
-                stacklevel=3,
+                stacklevel=4,
             )
+
+
+def _warn(message: str, stacklevel: int) -> None:
+    """Warn in the first process alone: all processes of a run read the same recipe."""
+    if os.environ.get("RANK", "0") == "0":
+        warnings.warn(message, stacklevel=stacklevel)
 
 
 def find_recipe(path_or_name: str | Path) -> tuple[Path, str]:
@@ -160,7 +167,8 @@ def find_recipe(path_or_name: str | Path) -> tuple[Path, str]:
         )
     bundled = bundled_recipes()
     if str(path_or_name) not in bundled:
-        near = difflib.get_close_matches(str(path_or_name), bundled, n=3)
+        longer = [protocol for protocol in bundled_protocols() if protocol.startswith(str(path_or_name))]
+        near = longer or difflib.get_close_matches(str(path_or_name), bundled, n=3)
         hint = (f"similar: {', '.join(near)}; " if near else "") + f"all {len(bundled)} of them: saligraft list recipes"
         raise ValueError(f"no recipe file or bundled recipe {str(path_or_name)!r}; {hint}")
     protocol, row = bundled[str(path_or_name)]
@@ -182,6 +190,8 @@ def recipe_of_run(folder: str | Path) -> Path:
     below = [path.parent for depth in ("*", "*/*", "*/*/*") for path in sorted(Path(folder).glob(f"{depth}/{RECIPE}"))]
     more = f" and {len(below) - SHOWN_RUNS} more" if len(below) > SHOWN_RUNS else ""
     runs = f"; runs below it: {', '.join(map(str, below[:SHOWN_RUNS]))}{more}" if below else ""
+    if not Path(folder).exists():
+        raise ValueError(f"no run folder {folder}")
     raise ValueError(f"{folder} is not a run folder: it holds no {RECIPE}{runs}")
 
 
@@ -241,6 +251,48 @@ def parse_override(text: str) -> Table:
     for key in reversed(keys):
         table = {key: table}
     return dict(table)
+
+
+def load_choices(
+    path_or_name: str | Path,
+    choice: str,
+    overrides: Iterable[str] = (),
+    seeds: Sequence[int] = (),
+    *,
+    method: str | None = None,
+) -> tuple[str, dict[str, list["Recipe"]]]:
+    """Read a recipe with each of several values of one setting, and each seed.
+
+    Args:
+        path_or_name: A recipe file, or the name of a bundled recipe.
+        choice: "section.key=value,value".
+        overrides: Settings of all runs.
+        seeds: Replace the recipe's seed.
+        method: A row of the protocol.
+
+    Returns:
+        The setting, and by value the recipes of all seeds, whose titles name value and seed.
+
+    Example:
+        >>> setting, recipes = load_choices("shapes-wrn-10-2", "optimizer.lr=0.1,0.2")
+        >>> setting, recipes["0.2"][0].optimizer.lr, recipes["0.2"][0].title
+        ('optimizer.lr', 0.2, 'Shapes, WRN-10-2, plain training, lr = 0.2')
+    """
+    setting, equals, listed = (part.strip() for part in choice.partition("="))
+    values = [value.strip() for value in listed.split(",")]
+    if not equals or not setting or not all(values) or len(set(values)) < max(2, len(values)):
+        raise ValueError(f"best-of must read section.key=value,value with different values, got {choice!r}")
+    if setting == "seed":
+        raise ValueError(f"best-of must choose a setting other than the seed, got {choice!r}; seeds are set by --seeds")
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds must differ, got {', '.join(map(str, seeds))}")
+    recipes: dict[str, list[Recipe]] = {}
+    for value in values:
+        for seed in seeds or (None,):
+            recipe = load_recipe(path_or_name, [*overrides, f"{setting}={value}"], seed=seed, method=method)
+            varied = f"{setting.rpartition('.')[2]} = {value}" + f", seed {seed}" * (len(seeds) > 1)
+            recipes.setdefault(value, []).append(recipe.model_copy(update={"title": f"{recipe.heading}, {varied}"}))
+    return setting, recipes
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any], *, keep_options: bool = False) -> Table:

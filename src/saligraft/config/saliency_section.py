@@ -129,7 +129,7 @@ class SaliencySection(RecipeSection):
             torch.manual_seed(0)
             network = build_network(self.network.name, classes, len(data.mean), **self.network.options)
         if self.network.weights is not None:
-            load_weights_file(network, self.network.weights)
+            load_weights_file(network, self.network.weights, "method.saliency.network.weights")
         return network.eval()
 
 

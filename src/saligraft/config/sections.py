@@ -15,11 +15,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from saligraft.import_path import check_arguments, import_object, install_command, is_given, is_import_path
-from saligraft.names import did_you_mean, utf8
+from saligraft.names import did_you_mean, network_form, one_line, resolve, utf8
 
 if TYPE_CHECKING:
     import torch
@@ -121,6 +121,13 @@ class DataSection(RecipeSection):
     subset_seed: Seed = 0
     """Seed of the subsets, independent of the run's seed."""
 
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if not is_given(name) and not is_import_path(name):
+            resolve(name)
+        return name
+
     def check(self) -> Self:
         from saligraft import data as datasets
 
@@ -131,7 +138,7 @@ class DataSection(RecipeSection):
         if is_import_path(self.name):
             check_arguments(self.name, "data set", self.options)
             return self
-        name, _ = datasets.resolve(self.name, self.root)
+        name, _ = resolve(self.name, self.root)
         accepted = inspect.signature(datasets.DATASETS[name]).parameters.values()
         options = [p for p in accepted if p.name not in ("split", "root")]
         defaults = {p.name: ... if p.default is p.empty else p.default for p in options}
@@ -161,7 +168,14 @@ class NetworkSection(RecipeSection):
     options: dict[str, Any] = {}
     """Options of the network, such as dropout and drop_block of a Wide ResNet."""
     weights: str | None = None
-    """File of initial weights, safetensors or a state dict of torch; a head for other classes is re-initialised."""
+    """Initial weights: run folder, safetensors or state dict of torch; a head for other classes is re-initialised."""
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if not is_given(name) and not is_import_path(name):
+            network_form(name)
+        return name
 
     def check(self) -> Self:
         from saligraft.checks import not_absurd
@@ -242,7 +256,7 @@ class OptimizerSection(RecipeSection):
         try:
             optimizer: torch.optim.Optimizer = make(groups, lr=self.lr, **arguments, **options)
         except Exception as error:  # torch and others raise many types where an option does not suit
-            reason = " ".join(str(error).split()) or type(error).__name__
+            reason = one_line(error)
             raise ValueError(f"{owner} cannot be built: {reason}") from error
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise ValueError(f"{owner} must build a torch.optim.Optimizer, got {type(optimizer).__name__}")

@@ -19,9 +19,9 @@ from saligraft.data.speech_commands import speech_commands
 from saligraft.data.streaming_loader import StreamingLoader
 from saligraft.data.tiny_imagenet import tiny_imagenet
 from saligraft.import_path import is_import_path
+from saligraft.names import resolve
 
 __all__ = [
-    "ALIASES",
     "DATASETS",
     "Batch",
     "ImageData",
@@ -48,7 +48,6 @@ DATASETS: dict[str, Callable[..., Split]] = {
     "cub": cub,
     "folder": folder,
 }
-ALIASES = {"cub200": "cub"}
 
 
 def load(name: str = "shapes", *, split: str = "train", root: str | Path | None = None, **options: Any) -> Split:
@@ -89,32 +88,6 @@ def load(name: str = "shapes", *, split: str = "train", root: str | Path | None 
     for option in options:
         one_of(f"option of {name}", option, accepted)
     return DATASETS[name](split=split, **options)
-
-
-def resolve(name: str, root: str | Path | None = None) -> tuple[str, str | Path | None]:
-    """Return the entry of `DATASETS` and the root that a name means.
-
-    Args:
-        name: An entry, an alias of one, or "folder:PATH", which contains both.
-        root: Folder of the files, returned unless the name contains it.
-
-    Returns:
-        Name and root; an unknown name raises an error that lists the valid ones.
-
-    Example:
-        >>> resolve("folder:photos"), resolve("cub200")
-        (('folder', 'photos'), ('cub', None))
-    """
-    kind, colon, path = name.partition(":")
-    if kind == "folder" and colon:
-        if root is not None:
-            raise ValueError(f"root must be None for {name}, whose name contains it, got {str(root)!r}")
-        if not path:
-            raise ValueError("data set folder: must name a path, as in folder:PATH, got none")
-        name, root = kind, path
-    name = ALIASES.get(name, name)
-    one_of("data set", name, tuple(DATASETS))
-    return name, root
 
 
 def make_data_loader(

@@ -16,7 +16,7 @@ from saligraft.data import restricted_unpickler
 from saligraft.data.archives import damage_named, members
 from saligraft.data.cache import cached, content_key
 from saligraft.data.dataset import ImageData
-from saligraft.data.files import check_file, data_root
+from saligraft.data.files import check_file, data_root, download_command
 
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 PIXELS = 3 * 32 * 32
@@ -216,7 +216,7 @@ def _find(source: CifarFiles, split: str, root: Path) -> tuple[Form, Path]:
             return form, root / form.archive
     raise FileNotFoundError(
         f"no files of {source.name} ({split}) in {root}: put {source.pickles.archive} from {PAGE} there, unpacked or "
-        "not, or download it with the command that `saligraft doctor` shows"
+        f"not, or download it: {download_command(source.name, root)}"
     )
 
 

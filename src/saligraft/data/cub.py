@@ -11,8 +11,9 @@ import torch
 
 from saligraft.checks import one_of
 from saligraft.data.dataset import view_size
-from saligraft.data.files import FileNames, data_root, read_lines
-from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, LARGEST_VIEW, ImageFiles, image_size
+from saligraft.data.files import FileNames, data_root, download_command, read_lines
+from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, ImageFiles, image_size
+from saligraft.names import LARGEST_VIEW
 
 FOLDER = "CUB_200_2011"  # as the official archive names it
 # Number of values in each line of an annotation file, after its key.
@@ -51,7 +52,7 @@ def cub(
     if not (base / "images.txt").is_file():
         raise FileNotFoundError(
             f"CUB-200-2011 must be in {root}, got no {root / 'images.txt'}; unpack CUB_200_2011.tgz of "
-            "data.caltech.edu/records/65de6-vp158 there"
+            f"data.caltech.edu/records/65de6-vp158 there, or download it: {download_command('cub', root)}"
         )
     tables = {name: _table(base / name, columns) for name, columns in _COLUMNS.items()}
     classes, files, classes_of, splits, boxes_of = tables.values()

@@ -30,6 +30,8 @@ class Inputs(NamedTuple):
         image_shape: Channels, height, width.
         test_crop: Share of the side of a resized image that a test view shows.
         keep_ratio: Whether images keep their aspect ratio; otherwise a view shows the entire image.
+        normalisation_known: Whether `mean` and `std` are those of the images; False if a data set of your own returned
+            normalised images and does not name them.
     """
 
     classes: tuple[str, ...]
@@ -38,6 +40,7 @@ class Inputs(NamedTuple):
     image_shape: tuple[int, int, int]
     test_crop: float = 1.0
     keep_ratio: bool = True
+    normalisation_known: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,6 +77,8 @@ class Split(Dataset[tuple[Tensor, int]], ABC):
                 raise ValueError(f"{name} must hold one value per channel ({self.image_shape[0]}), got {len(values)}")
         if not all(0 < value < float("inf") for value in self.std):
             raise ValueError(f"std must be > 0, got {self.std}")
+        if len(self) and not self.num_classes:
+            raise ValueError("classes must hold the name of each class, got none")
         if len(self) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < self.num_classes:
             low, high = int(self.labels.min()), int(self.labels.max())
             raise ValueError(f"labels must lie in [0, {self.num_classes}), got {low} to {high}")

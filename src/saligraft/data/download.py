@@ -15,12 +15,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from saligraft.data import ALIASES
 from saligraft.data.archives import unpack
 from saligraft.data.cifar import CIFAR10, CIFAR100
 from saligraft.data.files import check_file, data_root
 from saligraft.io.files import rename_durably
 from saligraft.io.locks import locked
+from saligraft.names import DATA_ALIASES
 
 ATTEMPTS = 3  # consecutive ones without a new byte, once the server has sent some
 MOST_BYTES = 4 << 30  # the largest official archive, Speech Commands v0.02, has 2.4 GB
@@ -128,7 +128,7 @@ def download(name: str, root: str | Path | None = None) -> Path:
     Returns:
         The folder.
     """
-    name = ALIASES.get(name, name)
+    name = DATA_ALIASES.get(name, name)
     place = data_root(name.removesuffix("-v0.02"), root)
     if name == "imagenet":
         raise ValueError(

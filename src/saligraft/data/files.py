@@ -4,11 +4,14 @@ import hashlib
 import io
 import itertools
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePath
 
 import torch
 from torch import Tensor
+
+from saligraft.names import SMALL_RECIPES
 
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"))
 _SYSTEM_FILES = frozenset(("Thumbs.db", "desktop.ini", "__MACOSX"))
@@ -25,6 +28,21 @@ def data_root(name: str, root: str | Path | None) -> Path:
         return Path("data") / name if root is None else Path(root).expanduser()
     except RuntimeError as error:
         raise ValueError(f"root must name a folder, got {str(root)!r}: {error}") from None
+
+
+def download_command(name: str, root: Path) -> str:
+    """Return the command that downloads a data set into a folder, and trains nothing.
+
+    Args:
+        name: The data set.
+        root: The folder.
+
+    Example:
+        >>> download_command("cub", Path("birds"))
+        'saligraft train cub-resnet-10 --set data.root=birds --download --plan'
+    """
+    elsewhere = "" if root == data_root(name, None) else f" --set {shlex.quote(f'data.root={root}')}"
+    return f"saligraft train {SMALL_RECIPES[name]}{elsewhere} --download --plan"
 
 
 def check_file(path: Path, digest: str, content: bytes | None = None) -> None:

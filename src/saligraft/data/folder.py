@@ -10,7 +10,8 @@ from torch import Tensor
 from saligraft.checks import one_of, probability, whole_number
 from saligraft.data.dataset import view_size
 from saligraft.data.files import FileNames, class_names, data_root, labelled_files, loose_image
-from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, LARGEST_VIEW, ImageFiles
+from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, ImageFiles
+from saligraft.names import LARGEST_VIEW
 
 LAYOUT = "put one folder of images per class into it, such as {0}/cats/1.jpg"
 _TEST_FOLDERS = ("test", "val", "validation")

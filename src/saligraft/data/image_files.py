@@ -18,7 +18,7 @@ from torch import Tensor
 
 from saligraft.checks import numbers, shape_of
 from saligraft.data.dataset import Inputs, StreamedData, view_size
-from saligraft.names import LARGEST_VIEW as LARGEST_VIEW
+from saligraft.names import LARGEST_VIEW
 
 # Of ImageNet's training images: the values that torchvision and others use.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -152,8 +152,8 @@ def test_view(image: Any, inputs: Inputs) -> Tensor:
         name="images",
         labels=torch.empty(0, dtype=torch.int64),
         classes=inputs.classes,
-        mean=inputs.mean,
-        std=inputs.std,
+        mean=IMAGENET_MEAN,  # unused: the view is not normalised
+        std=IMAGENET_STD,
         size=inputs.image_shape[1:],
         test_crop=inputs.test_crop,
         scale=(1.0, 1.0) if inputs.keep_ratio else None,
@@ -168,6 +168,13 @@ def test_view(image: Any, inputs: Inputs) -> Tensor:
     if not isinstance(image, Image.Image):
         raise TypeError(f"image must be a file, a Pillow image or a tensor (3, H, W), got {type(image).__name__}")
     return views._view(ImageOps.exif_transpose(image), None)[0]
+
+
+def grey(image: Tensor) -> Tensor:
+    """Return the luma (1,H,W) uint8 of an RGB image (3,H,W) uint8, as Pillow does; grey pixels keep their value."""
+    red, green, blue = image.to(torch.int32)
+    luma: Tensor = (19595 * red + 38470 * green + 7471 * blue + 2**15) >> 16
+    return luma.to(torch.uint8)[None]
 
 
 def _pixels(image: Tensor) -> Tensor:
@@ -271,6 +278,17 @@ def image_size(path: Path) -> tuple[int, int]:
     """
     with _opened(path) as image:
         return image.height, image.width
+
+
+def image_software(path: Path) -> str | None:
+    """Return the program that wrote an image, if the file's header names one.
+
+    Args:
+        path: The file.
+    """
+    with _opened(path) as image:
+        written_by: str | None = image.info.get("Software")
+        return written_by
 
 
 @contextmanager

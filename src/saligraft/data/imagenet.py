@@ -11,7 +11,8 @@ from pathlib import Path
 from saligraft.checks import one_of
 from saligraft.data.dataset import view_size
 from saligraft.data.files import class_names, data_root, labelled_files, loose_image
-from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, LARGEST_VIEW, ImageFiles
+from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, ImageFiles
+from saligraft.names import LARGEST_VIEW
 
 # SHA-256 of the 1,000 sorted folder names of ILSVRC 2012, each with a line feed: only this set gets its class names.
 _WNIDS = "70002b0ff5de60a3a17a82dbfcff291931f96225ddf941ad2e182fc39e183d15"

@@ -2,7 +2,7 @@
 
 `dataset[i]` is an image and its class. A Pillow image becomes RGB and, like a uint8 tensor (C,H,W), is normalised by
 the data set's `mean` and `std`, ImageNet's by default. A float tensor is trained on as it is; `mean` and `std`
-then say how it was normalised. All images have one size.
+then say how it was normalised, which predictions for other images need. All images have one size.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Subset
 
-from saligraft.data.dataset import Split, StreamedData
+from saligraft.data.dataset import Inputs, Split, StreamedData
 from saligraft.data.image_files import IMAGENET_MEAN, IMAGENET_STD, to_tensor
 from saligraft.import_path import call, import_object
 from saligraft.pixels import denormalized
@@ -38,6 +38,7 @@ class OwnData(StreamedData):
         dataset: The data set.
         places: Index in `dataset` of each sample, (N,) int64.
         shape: Channels, height, width of every image.
+        normalisation_known: See `Inputs`.
         name, labels, classes, mean, std, boxes, folder, files: See `StreamedData`.
     """
 
@@ -46,10 +47,15 @@ class OwnData(StreamedData):
     dataset: Any
     places: Tensor
     shape: tuple[int, int, int]
+    normalisation_known: bool = True
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
         return self.shape
+
+    @property
+    def inputs(self) -> Inputs:
+        return super().inputs._replace(normalisation_known=self.normalisation_known)
 
     def sample(self, index: int, draws: random.Random | None) -> tuple[Tensor, tuple[int, ...]]:
         """Read a sample, as values in [0, 255] that may be fractions, and the geometry of an image that is not cropped.
@@ -101,6 +107,7 @@ def as_split(dataset: Any, name: str, classes: tuple[str, ...] | None = None) ->
     if image.is_floating_point():
         mean, std = (0.0,) * channels, (1.0,) * channels
     inner = _innermost(dataset)
+    in_unit_range = not image.is_floating_point() or bool(((image >= 0) & (image <= 1)).all())
     return OwnData(
         name=name,
         labels=labels,
@@ -110,6 +117,7 @@ def as_split(dataset: Any, name: str, classes: tuple[str, ...] | None = None) ->
         dataset=dataset,
         places=torch.arange(len(labels)),
         shape=(channels, height, width),
+        normalisation_known=in_unit_range or (hasattr(inner, "mean") and hasattr(inner, "std")),
     )
 
 

@@ -153,7 +153,7 @@ class StreamingLoader(Loader):
                 persistent_workers=True,
                 generator=torch.Generator(),  # otherwise each epoch would advance torch's global one
             )
-        handler = signal.getsignal(signal.SIGCHLD)
+        handler = signal.getsignal(signal.SIGCHLD) if hasattr(signal, "SIGCHLD") else None  # not on Windows
         iterator = iter(self._pool)
         # Otherwise torch raises an error in the middle of other code when a worker dies, even during a checkpoint.
         if handler is not None and signal.getsignal(signal.SIGCHLD) is not handler:
@@ -180,7 +180,8 @@ class StreamingLoader(Loader):
 def _set_up_worker(_number: int) -> None:
     """Leave signals such as Ctrl-C to the training process; torch ends the workers with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.setpgid(0, 0)
+    if hasattr(os, "setpgid"):  # not on Windows
+        os.setpgid(0, 0)
 
 
 def _cause(exit_code: int | None) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 from saligraft.checks import one_of
 from saligraft.data.cache import cached, files_key
 from saligraft.data.dataset import ImageData
-from saligraft.data.files import class_names, data_root, is_hidden, read_lines
+from saligraft.data.files import class_names, data_root, download_command, is_hidden, read_lines
 from saligraft.data.image_files import read_image
 
 SIDE = 64
@@ -41,8 +41,8 @@ def tiny_imagenet(*, split: str = "train", root: str | Path | None = None) -> Im
     folder = root if (root / "wnids.txt").is_file() else root / FOLDER
     if not (folder / "wnids.txt").is_file():
         raise FileNotFoundError(
-            f"no wnids.txt of tiny-imagenet in {root}: put {FOLDER}, unpacked from {ARCHIVE}, there, or download it "
-            "with the command that `saligraft doctor` shows"
+            f"no wnids.txt of tiny-imagenet in {root}: put {FOLDER}, unpacked from {ARCHIVE}, there, or download it: "
+            f"{download_command('tiny-imagenet', root)}"
         )
     wnids = [wnid for wnid in read_lines(folder / "wnids.txt") if wnid]
     for wnid in wnids:

@@ -1,1 +1,1 @@
-"""Experiments of more than one training: the demo, and pictures of methods."""
+"""The paper's tables and figures, the demo, comparisons of runs and of methods, and the benchmark."""

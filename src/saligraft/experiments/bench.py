@@ -21,8 +21,7 @@ from torch import Tensor, nn
 import saligraft as sg
 from saligraft.data import ImageData, load, make_data_loader
 from saligraft.data.per_class_subset import per_class_subset
-from saligraft.experiments.bench_peers import dense_transport, per_image_loader, swap_levels
-from saligraft.experiments.measuring import (
+from saligraft.experiments.bench_instruments import (
     FEWEST_ROUNDS,
     MOST_OPERATIONS,
     count_operations,
@@ -31,6 +30,7 @@ from saligraft.experiments.measuring import (
     peak_bytes,
     time_in_turn,
 )
+from saligraft.experiments.bench_peers import dense_transport, per_image_loader, swap_levels
 from saligraft.methods import REGISTRY, BatchMixer
 from saligraft.methods.puzzlemix import (
     EnergyTerms,
@@ -41,6 +41,7 @@ from saligraft.methods.puzzlemix import (
     transport_plan,
 )
 from saligraft.methods.registry import methods_of
+from saligraft.names import plural
 from saligraft.networks import build_network
 from saligraft.saliency import SALIENCY_SOURCES, fine_grained_saliency, saliency_source, spectral_residual_saliency
 from saligraft.saliency.base import NetworkSource, SaliencySource
@@ -315,7 +316,7 @@ def _peers(images: Tensor, labels: Tensor) -> dict[str, Contender | None]:
     from torchvision.transforms import v2
 
     cutmix, mixup = v2.CutMix(num_classes=CLASSES), v2.MixUp(num_classes=CLASSES)
-    found: dict[str, Contender | None] = {
+    peers: dict[str, Contender | None] = {
         "torchvision v2 CutMix": lambda: cutmix(images, labels),
         "torchvision v2 MixUp": lambda: mixup(images, labels),
         "kornia RandomCutMixV2": None,
@@ -325,12 +326,12 @@ def _peers(images: Tensor, labels: Tensor) -> dict[str, Contender | None]:
         kornia = import_module("kornia.augmentation").RandomCutMixV2(
             data_keys=["input", "class"], use_correct_lambda=True
         )
-        found["kornia RandomCutMixV2"] = lambda: kornia(images, labels)
+        peers["kornia RandomCutMixV2"] = lambda: kornia(images, labels)
     if installed("timm"):
         timm = import_module("timm.data.mixup").Mixup(mixup_alpha=1.0, num_classes=CLASSES)
         own = images.clone()
-        found[IN_PLACE] = lambda: timm(own, labels)
-    return found
+        peers[IN_PLACE] = lambda: timm(own, labels)
+    return peers
 
 
 def share(setting: Setting) -> Iterator[Row]:
@@ -554,7 +555,7 @@ def trainer(setting: Setting) -> Iterator[Row]:
         for index in torch.split(torch.randperm(len(split)), batch)[: len(loader)]:
             yield normalised[index], split.labels[index]
 
-    theirs = f"per-image transforms, {setting.workers} worker{'s' * (setting.workers > 1)}"
+    theirs = f"per-image transforms, {plural(setting.workers, 'worker')}"
     own: dict[str, Any] = {"name": setting.trained_network}
     tiny: dict[str, Any] = {"name": "resnet-10-small", "options": {"width": 1, "stem_stride": 2}}
     for network, at_least in ((own, 0.97), (tiny, None)):

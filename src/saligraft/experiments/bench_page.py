@@ -13,7 +13,7 @@ from rich.console import Console
 
 from saligraft.checks import one_of
 from saligraft.experiments.bench import QUICK, SECTIONS, Row, Setting
-from saligraft.experiments.measuring import facts, threads
+from saligraft.experiments.bench_instruments import facts, threads
 from saligraft.io.files import write_atomic
 from saligraft.reports.page import write_page
 from saligraft.reports.tables import ResultTable
@@ -71,7 +71,7 @@ def run_bench(
             console.print(f"\n[bold]{TITLES[name]}[/bold]")
             for row in _of(rows, name):
                 what, against, middle, _, target, verdict, note = _cells(row)
-                line = f"{middle:>8} {target:>7} {verdict:<7} {what}{' / ' * bool(against)}{against}  ({note})"
+                line = f"{middle:>8} {target:>7} {verdict:<7} {' / '.join(filter(None, (what, against)))}  ({note})"
                 console.print(line.removesuffix("  ()"), soft_wrap=True, markup=False, highlight=False)
         results = {
             "command": command,

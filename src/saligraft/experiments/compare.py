@@ -2,22 +2,25 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from saligraft.config.recipe_file import MARKER, PLAIN, SHOWN_RUNS
 from saligraft.experiments.experiment import BEST, BEST_TOP5, LAST, Metric, passes_of, read_result, training_seconds
 from saligraft.experiments.results import SeedRuns
 from saligraft.experiments.show import view_of_run
+from saligraft.names import plural
 from saligraft.reports.page import versions, write_page
 from saligraft.reports.run_report import method_title
 from saligraft.reports.statistics import Difference, Estimate, estimate
 from saligraft.reports.tables import ResultTable
 from saligraft.training import Recipe, load_recipe
-from saligraft.training.results import LAST_EPOCHS
-from saligraft.training.run_folder import METRICS, RECIPE, RESULT, TIMING
+from saligraft.training.results import LAST_EPOCHS, has_top5
+from saligraft.training.run_folder import METRICS, RECIPE, RESULT, TIMING, read_marker
 
 METRICS_SHOWN = (BEST, LAST, BEST_TOP5)
+SETTINGS = "Settings that differ"
 NOT_SETTINGS = ("seed", "title", "paper", "data.root")  # of which runs of one group may differ
 
 
@@ -37,9 +40,24 @@ class Group(SeedRuns):
         """The metric's mean over seeds."""
         return estimate(list(self.values(metric).values()))
 
+    def values(self, metric: Metric) -> dict[int, float]:
+        """The metric by seed; nothing for the top-5 error of five classes or fewer."""
+        classes = self._data().get("classes")
+        shown = metric != BEST_TOP5 or has_top5(None if classes is None else len(classes))
+        return super().values(metric) if shown else {}
+
+    @property
+    def tested_on(self) -> str:
+        """Digest of the test images, or the name of the data set where the run did not record it."""
+        return str(self._data().get("test", {}).get("digest", self.recipe.data.name))
+
+    def _data(self) -> dict[str, Any]:
+        """What the first run recorded of its data."""
+        return (read_marker(next(iter(self.folders.values()))) or {}).get("data") or {}
+
     def difference(self, baseline: SeedRuns, metric: Metric) -> Difference | None:
-        """The paired difference to another group; also None on other data."""
-        same_data = isinstance(baseline, Group) and self.recipe.data.name == baseline.recipe.data.name
+        """The paired difference to another group; also None on other test images."""
+        same_data = isinstance(baseline, Group) and self.tested_on == baseline.tested_on
         return super().difference(baseline, metric) if same_data else None
 
 
@@ -52,7 +70,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     Returns:
         Run folders, each once, in the order given; at least two.
     """
-    found: dict[Path, Path] = {}
+    folders: dict[Path, Path] = {}
     for path in paths:
         below = [path] if (path / RESULT).is_file() else sorted(file.parent for file in path.rglob(RESULT))
         runs = [folder for folder in below if (folder / RECIPE).is_file() and (folder / METRICS).is_file()]
@@ -61,10 +79,10 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
         for folder in runs:
             if not read_result(folder):
                 raise ValueError(f"{folder / RESULT} is damaged: saligraft train {folder} --resume writes it again")
-            found.setdefault(folder.resolve(), folder)
-    if len(found) < 2:
-        raise ValueError(f"runs must be at least two, got {next(iter(found.values()))} alone")
-    return list(found.values())
+            folders.setdefault(folder.resolve(), folder)
+    if len(folders) < 2:
+        raise ValueError(f"compare needs at least two runs, got only {next(iter(folders.values()))}")
+    return list(folders.values())
 
 
 def group_runs(folders: Sequence[Path]) -> list[Group]:
@@ -74,7 +92,8 @@ def group_runs(folders: Sequence[Path]) -> list[Group]:
         folders: Run folders.
 
     Returns:
-        Groups in the order of their first runs; of runs with the same recipe and seed, the first counts.
+        Groups in the order of their first runs, plain training first; of runs with the same recipe and seed, the first
+        counts.
 
     Raises:
         ValueError: All runs have the same recipe and seed.
@@ -87,7 +106,7 @@ def group_runs(folders: Sequence[Path]) -> list[Group]:
     if sum(map(len, groups.values())) < 2:
         raise ValueError(f"runs must differ in recipe or seed, got the same in {' and '.join(map(str, folders))}")
     first = [recipes[next(iter(runs.values()))] for runs in groups.values()]
-    return [
+    unordered = [
         Group(
             name=name,
             recipe=recipe,
@@ -96,6 +115,7 @@ def group_runs(folders: Sequence[Path]) -> list[Group]:
         )
         for name, recipe, runs in zip(_names(first), first, groups.values(), strict=True)
     ]
+    return sorted(unordered, key=lambda group: group.recipe.method.name != PLAIN)
 
 
 def _settings(recipe: Recipe) -> dict[str, Any]:
@@ -142,11 +162,13 @@ def _names(recipes: Sequence[Recipe]) -> list[str]:
         if len(set(names)) == len(names):
             break
         if not key.startswith("method.name"):
-            short = key.rpartition(".")[2]
-            longer = [f"{n}, {short} {v}" if names.count(n) > 1 else n for n, v in zip(names, values, strict=True)]
-            names = longer if len(set(longer)) > len(set(names)) else names
+            section, _, last = key.rpartition(".")
+            words = "{} epochs" if last == "epochs" else f"{section if last == 'name' else last} {{}}"
+            pairs = list(zip(names, values, strict=True))
+            alike = {name: {value for other, value in pairs if other == name} for name in names}
+            names = [f"{name}, {words.format(value)}" if len(alike[name]) > 1 else name for name, value in pairs]
     methods = {method_title(recipe.method.name) for recipe in recipes}
-    # What all have in common tells nothing, and would push the numbers off the page.
+    # What all have in common distinguishes none, and would push the numbers off the page.
     return [name.removeprefix(f"{next(iter(methods))}, ") if len(methods) == 1 else name for name in names]
 
 
@@ -162,28 +184,36 @@ def comparison_tables(groups: Sequence[Group]) -> dict[str, ResultTable]:
     lengths = {min(LAST_EPOCHS, group.recipe.training.epochs) for group in groups}
     last = max(lengths)
     titles = ("Best", f"Last {last}", "Top-5")
-    estimates = [[group.estimate(metric) for metric in METRICS_SHOWN] for group in groups]
+    estimates = [
+        [group.estimate(metric) if group.values(metric) else None for metric in METRICS_SHOWN] for group in groups
+    ]
     rows = []
     for group, values in zip(groups, estimates, strict=True):
         passes = passes_of(group.recipe)
         timed = [training_seconds(folder) for folder in group.folders.values() if (folder / TIMING).is_file()]
         cost = f"{sum(timed) / len(timed):.0f}" if timed else "–"
         count = str(len(group.folders))
-        rows.append((group.name, *map(str, values), count, f"{passes.forward} + {passes.backward}", cost))
+        rows.append(
+            (group.name, *(str(value or "–") for value in values), count, f"{passes.forward} + {passes.backward}", cost)
+        )
     best: set[tuple[int, int]] = set()
+    same_images = len({group.tested_on for group in groups}) == 1
     for column, of_groups in enumerate(zip(*estimates, strict=True), start=1):
-        means = [round(value.mean, 2) for value in of_groups]
-        best |= {(row, column) for row, mean in enumerate(means) if mean == min(means) and len(means) > 1}
-    span = f"{last} epochs{' (all of a shorter run)' * (len(lengths) > 1)}" if last > 1 else "epoch"
+        means = {row: round(value.mean, 2) for row, value in enumerate(of_groups) if value}
+        if len(means) > 1 and same_images:
+            best |= {(row, column) for row, mean in means.items() if mean == min(means.values())}
+    span = "epoch" if last == 1 else f"{last} epochs"
+    if len(lengths) > 1:
+        span += " (all of a shorter run)"
     notes = [
         f"Test error in %, mean ± standard error over seeds: of the best epoch, over the last {span}, and top-5 at "
         "the best epoch. Passes: forward + backward over the training images, in epochs. CPU s: training of one run."
     ]
-    unpaired = [group.name for group in groups[1:] if group.difference(groups[0], BEST) is None]
-    if unpaired:
-        notes.append(
-            f"No paired difference to {groups[0].name}, for lack of a common seed or data set: {_and(unpaired)}."
-        )
+    unpaired = [group for group in groups[1:] if group.difference(groups[0], BEST) is None]
+    for reason, tested_alike in (("tested on other images", False), ("no seed in common", True)):
+        names = [group.name for group in unpaired if (group.tested_on == groups[0].tested_on) == tested_alike]
+        if names:
+            notes.append(f"No paired difference to {groups[0].name} ({reason}): {_and(names)}.")
     columns: tuple[str, ...] = ("Run", *titles, "Seeds", "Passes", "CPU s")
     tables = {"Result": ResultTable(columns=columns, rows=tuple(rows), notes=tuple(notes), best=frozenset(best))}
     differences = [
@@ -203,8 +233,8 @@ def comparison_tables(groups: Sequence[Group]) -> dict[str, ResultTable]:
         columns = ("Setting", *(group.name for group in groups))
         hidden = {key for options in folded.values() for key in options}
         lines = tuple((key, *values) for key, values in settings.items() if key not in hidden)
-        notes = ["Options that not every method has are listed below this table on the page."] * bool(hidden)
-        tables["Settings that differ"] = ResultTable(columns=columns, rows=lines, notes=tuple(notes))
+        note = "Options that not every method has are left out of this table; the page lists them."
+        tables[SETTINGS] = ResultTable(columns=columns, rows=lines, notes=(note,) if hidden else ())
     return tables
 
 
@@ -239,13 +269,13 @@ def comparison_verdict(groups: Sequence[Group]) -> str:
     costs = list(dict.fromkeys(passes_of(group.recipe) for group in groups))
     both = any(forward != backward for forward, backward in costs)
     texts = [f"{forward} + {backward}" if both else str(forward) for forward, backward in costs]
-    unequal = f" The runs differ in passes: {_and(texts)}." * (len(costs) > 1)
+    unequal = f" The runs differ in passes: {_and(texts)}." if len(costs) > 1 else ""
     return f"{_ranking(groups)}{unequal}"
 
 
 def _ranking(groups: Sequence[Group]) -> str:
-    if len({group.recipe.data.name for group in groups}) > 1:
-        return "The runs are on different data sets, so their errors are not ranked."
+    if len({group.tested_on for group in groups}) > 1:
+        return "The runs were tested on different images, so their errors are not ranked."
     means = [round(group.estimate(BEST).mean, 2) for group in groups]
     first = [group for group, mean in zip(groups, means, strict=True) if mean == min(means)]
     rest = [group for group in groups if group not in first]
@@ -258,9 +288,15 @@ def _ranking(groups: Sequence[Group]) -> str:
     lowest_error = f"{best.name} has the lowest error at its best epoch: {best.estimate(BEST)} %."
     if all(len(group.folders) == 1 for group in groups):
         return f"{lowest_error} One seed each: no interval."
-    found = {group.name: best.difference(group, BEST) for group in rest}
-    open_ = [name for name, difference in found.items() if difference is None or difference.verdict != "better"]
-    paired = f"its lead over {_and(open_)} is not resolved" if open_ else f"it is better than {_and(list(found))}"
+    differences = {group.name: best.difference(group, BEST) for group in rest}
+    unresolved = [
+        name for name, difference in differences.items() if difference is None or difference.verdict != "better"
+    ]
+    paired = (
+        f"its lead over {_and(unresolved)} is not resolved"
+        if unresolved
+        else f"it is better than {_and(list(differences))}"
+    )
     return f"{lowest_error} Paired by seed, {paired}."
 
 
@@ -268,6 +304,32 @@ def _and(names: Sequence[str]) -> str:
     """Names as in a sentence."""
     comma = "; " if any("," in name for name in names) else ", "
     return " and ".join([comma.join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def left_out(paths: Sequence[Path], groups: Sequence[Group]) -> str:
+    """Name the runs below some folders that no group has.
+
+    Args:
+        paths: Run folders, and folders of them.
+        groups: The groups of their finished runs.
+
+    Returns:
+        One sentence; empty if every run is in a group.
+    """
+    below = {file.parent.resolve(): file.parent for path in paths for file in sorted(path.rglob(RECIPE))}
+    finished = {folder.resolve(): folder for folder in find_runs(paths)}
+    grouped = {folder.resolve() for group in groups for folder in group.folders.values()}
+    repeats = [folder for place, folder in finished.items() if place not in grouped]
+    unfinished = [folder for place, folder in below.items() if place not in finished and (folder / MARKER).is_file()]
+    counts = []
+    if repeats:
+        counts.append(f"{plural(len(repeats), 'repeat')} of the same recipe and seed")
+    if unfinished:
+        counts.append(plural(len(unfinished), "unfinished run"))
+    names = [str(folder) for folder in (*repeats, *unfinished)]
+    if len(names) > SHOWN_RUNS:
+        names[SHOWN_RUNS:] = [f"{len(names) - SHOWN_RUNS} more"]
+    return f"{_and(counts)} left out: {', '.join(names)}." if counts else ""
 
 
 def write_compared(paths: Sequence[Path], out: Path, command: str) -> tuple[str, dict[str, ResultTable]]:
@@ -283,13 +345,18 @@ def write_compared(paths: Sequence[Path], out: Path, command: str) -> tuple[str,
     """
     groups = group_runs(find_runs(paths))
     verdict, tables = comparison_verdict(groups), comparison_tables(groups)
+    if missing := left_out(paths, groups):
+        tables["Result"] = replace(tables["Result"], notes=(*tables["Result"].notes, missing))
     best = min(groups, key=lambda group: group.estimate(BEST).mean)
     write_page(
         out,
         "compare.html",
-        title=f"{len(groups)} recipes side by side" if len(groups) > 1 else f"{groups[0].name}, seed by seed",
+        title=f"{sum(len(group.folders) for group in groups)} runs side by side"
+        if len(groups) > 1
+        else f"{groups[0].name}, seed by seed",
         verdict=verdict,
-        tables=tables,
+        # The page lists the folded options below the table, so that the note on them is for the terminal.
+        tables={name: replace(table, notes=()) if name == SETTINGS else table for name, table in tables.items()},
         options={
             name: "; ".join(
                 f"{key.removeprefix('method.').removeprefix('options.')} = {text}" for key, text in own.items()

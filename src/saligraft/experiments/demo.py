@@ -24,6 +24,7 @@ from saligraft.experiments.results import RowResult, collect, compared_pairs, wr
 from saligraft.experiments.runner import run_job
 from saligraft.experiments.show import draw_gallery, scene_of_run
 from saligraft.methods import SaliencyGrafting
+from saligraft.names import plural
 from saligraft.reports.gallery import class_strips, most_balanced
 from saligraft.reports.page import versions, write_page
 from saligraft.reports.run_report import write_run_page
@@ -45,9 +46,17 @@ NETWORK = ("network.name=wrn-10-1", "network.options.stem_stride=2")  # 77,850 p
 # CutMix 48.2 ± 4.7, Saliency Grafting 48.6 ± 7.0 % (3 seeds). Plain training was still improving there, and both mixing
 # methods were far from done. So the demo has the 100 images and 100 epochs of earlier trials with other networks.
 REGIME = (
-    *("data.options.per_class=200", "data.per_class_subset=100", "data.test_subset=100"),
-    *("training.epochs=100", "training.checkpoint_epochs=20", "training.batch_size=50", "schedule.peak=0.15"),
-    *("optimizer.name=sgd", "optimizer.lr=0.1", "optimizer.nesterov=true", "optimizer.weight_decay=0.0005"),
+    "data.options.per_class=200",
+    "data.per_class_subset=100",
+    "data.test_subset=100",
+    "training.epochs=100",
+    "training.checkpoint_epochs=20",
+    "training.batch_size=50",
+    "schedule.peak=0.15",
+    "optimizer.name=sgd",
+    "optimizer.lr=0.1",
+    "optimizer.nesterov=true",
+    "optimizer.weight_decay=0.0005",
 )
 SECONDS_PER_PASS = 0.55  # over all training images, with its share of tests and measurements, on an idle core
 DEMO = Experiment(
@@ -141,18 +150,19 @@ def verdict(results: Sequence[RowResult]) -> str:
         clauses[metric].setdefault(RELATIONS[difference.verdict], []).append(baseline)
 
     def sentence(metric: Metric) -> str:
-        parts = [
-            f"{relation} {', '.join(names[:-1])}{' or ' * (len(names) > 1)}{names[-1]}"
-            for relation, names in clauses[metric].items()
-        ]
-        return ", ".join([*parts[:-1], f"{'and ' * (len(parts) > 1)}{parts[-1]}"])
+        parts = [f"{relation} {_joined(names, ' or ')}" for relation, names in clauses[metric].items()]
+        return _joined(parts, ", and ")
 
     whole, _, hidden = map(sentence, DEMO.metrics)
-    seeds = len(results[0].records)
+    seeds = plural(len(results[0].records), "paired seed")
     return (
-        f"Over {seeds} paired seed{'s' * (seeds > 1)}, the error with Saliency Grafting "
+        f"Over {seeds}, the error with Saliency Grafting "
         f"{whole.replace(')', ' points)', 1)}; with the most salient 25 % hidden, it {hidden}."
     )
+
+
+def _joined(words: Sequence[str], last: str) -> str:
+    return last.join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def demo_tables(results: Sequence[RowResult]) -> list[ResultTable]:
@@ -204,15 +214,24 @@ def write_demo(
     pairs = draw_gallery(scene, SaliencyGrafting())
     data = load_split(recipe, "train")
     drawn = [result for result in results if not result.row.method.endswith(EQUAL_PASSES)]  # it has more epochs
-    values = {
-        **{"title": DEMO.title, "verdict": sentence, "recipe": recipe, "seeds": seeds, "tables": tables},
-        **{"rows": pairs, "best_row": most_balanced(pairs), "data": data, "strips": class_strips(data)},
-        "curves": [result.curve(result.row.title) for result in drawn],
-        "runs": {
+    page = write_page(
+        out / REPORT,
+        "demo.html",
+        title=DEMO.title,
+        verdict=sentence,
+        recipe=recipe,
+        seeds=seeds,
+        tables=tables,
+        rows=pairs,
+        best_row=most_balanced(pairs),
+        data=data,
+        strips=class_strips(data),
+        curves=[result.curve(result.row.title) for result in drawn],
+        runs={
             result.row.title: [path.relative_to(out).as_posix() for path in result.folders.values()]
             for result in results
         },
-        "explorer": replace(scene, lens=replace(scene.lens, origin="the same network")).explorer(),
-        "facts": {"Command": command, **versions()},
-    }
-    return write_page(out / REPORT, "demo.html", **values), sentence, tables
+        explorer=replace(scene, lens=replace(scene.lens, origin="the same network")).explorer(),
+        facts={"Command": command, **versions()},
+    )
+    return page, sentence, tables

@@ -41,7 +41,7 @@ class Metric(NamedTuple):
     """One number of a run.
 
     Args:
-        key: Where the number is stored: "section/key" of result.json, or of measures.json.
+        key: Where the number is stored: "key" or "section/key" of result.json, or of measures.json.
         title: Its heading.
         paper: Field of the protocols' `expected` that holds the paper's value; empty if the paper reports another.
         occlude: Percentage of hidden cells that the expected value must be for.
@@ -58,6 +58,7 @@ class Metric(NamedTuple):
 BEST = Metric("top1_error/best", "top-1 error, best epoch", "top1")
 LAST = Metric("top1_error/last10_mean", "top-1 error, last 10 epochs")
 BEST_TOP5 = Metric("top5_error/best", "top-5 error, best epoch", "top5")
+LOSS = Metric("test_loss", "test loss, last epoch")
 MEMORISED = Metric("training/top1_error", "top-1 error on the training images")
 
 
@@ -197,7 +198,10 @@ class Row:
 
     def load(self, seed: int, variant: str = "") -> Recipe:
         """Load the recipe of one run, untitled, so that experiments share it."""
-        recipe = _load(self.recipe, self.row, (*self.settings, *filter(None, [variant])))
+        try:
+            recipe = _load(self.recipe, self.row, (*self.settings, *filter(None, [variant])))
+        except ValueError as error:
+            raise ValueError(f"{self.title}: {error}") from error
         return recipe.model_copy(update={"seed": seed})
 
     def command(self, seed: int, variant: str, folder: Path) -> list[str]:
@@ -257,7 +261,8 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_result(folder: Path) -> dict[str, Any]:
     """Read the result of a run; empty if there is none or it is damaged."""
     result = read_json(folder / RESULT)
-    return result if isinstance(result.get("top1_error"), dict) else {}
+    errors = result.get("top1_error")
+    return result if isinstance(errors, dict) and isinstance(errors.get("best"), float | int) else {}
 
 
 def read_measures(folder: Path) -> dict[str, dict[str, Any]]:
@@ -289,6 +294,7 @@ def rows_of(
         regime = regimes(part.protocol, scale, data_root is not None)
         last = (*_root_settings(regime, data_root), *overrides)
         for case in (case for case in part.cases if scale in case.at):
+            _check_overrides(overrides, case.overrides(scale), experiment.name)
             rows += [_row(experiment, part, case, method, scale, regime, last) for method in part.methods]
     for group in dict.fromkeys(row.group for row in rows) if scale != "paper" else ():
         members = {row.method: row for row in reversed(rows) if row.group == group}  # the first of each method
@@ -297,6 +303,15 @@ def rows_of(
                 epochs = passes_of(members[experiment.subject].load(0)).forward
                 rows.insert(rows.index(members[method]) + 1, _equal_passes(members[method], epochs))
     return [row for row in rows if not methods or row.method.removesuffix(f"-{EQUAL_PASSES}") in methods]
+
+
+def _check_overrides(overrides: Sequence[str], own: Sequence[str], name: str) -> None:
+    """Refuse overrides that would make rows equal whose titles say that they differ."""
+    for key in (text.partition("=")[0].strip() for text in overrides):
+        if key == "seed":
+            raise ValueError("--set seed must be left out: --seeds N trains the seeds 0 to N - 1")
+        if key in {text.partition("=")[0] for text in own}:
+            raise ValueError(f"--set {key} must be left out: {name} sets it in its rows")
 
 
 def _root_settings(regime: Regime, data_root: Path | None) -> tuple[str, ...]:
@@ -323,6 +338,8 @@ def _row(
     own = () if exact else row_settings(part.protocol, method, regime.warmup_epochs)
     compared = bool(experiment.x_title) or part.group is not None  # cases with each other, not only methods in a case
     expected = _expected(experiment, case, protocol[method].get("expected", []))
+    data = _load(regime.recipe, None, regime.settings).data.name
+    stand_in = f" (here {data})" if part.title and data != _load(part.protocol, None, ()).data.name else ""
     return Row(
         name="-".join(filter(None, (part.group, method, case.name))),
         title=f"{title}, {case.title}" if compared and case.title else title,
@@ -331,7 +348,7 @@ def _row(
         row=method if exact and method != PLAIN else None,
         settings=(*own, *regime.settings, *case.overrides(scale), *last),
         group=part.group or ("" if compared else case.name),
-        group_title=part.title or ("" if compared else case.title),
+        group_title=f"{part.title}{stand_in}" or ("" if compared else case.title),
         x=case.x,
         variants=regime.variants,
         expected={key: value for key, (value, _) in expected.items()},
@@ -461,8 +478,7 @@ def run_folder(recipe: Recipe, out: Path) -> Path:
         recipe: The run.
         out: Folder that holds the folder of runs.
     """
-    data = recipe.data.model_copy(update={"root": None})
-    text = dump_recipe(recipe.model_copy(update={"seed": 0, "data": data}))
+    text = dump_recipe(recipe.without_root.model_copy(update={"seed": 0}))
     name = f"{recipe.data.name}-{recipe.network.name}-{recipe.method.name}".replace("+", "-").replace(":", "-")
     return out / RUNS / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}" / f"seed-{recipe.seed}"
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from saligraft import checks
 from saligraft.batch import MixedBatch
-from saligraft.config.method_section import Normalization
+from saligraft.config.saliency_section import Normalization
 from saligraft.data import Batch, ImageData
 from saligraft.data.keyed_draws import key
 from saligraft.grafting import pixel_area, spread

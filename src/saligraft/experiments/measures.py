@@ -2,18 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from saligraft.experiments.experiment import passes_of, training_seconds
 from saligraft.experiments.label_truth import evaluate_label_truth, methods_of_run
-from saligraft.experiments.show import network_of_run
 from saligraft.masks import salient_regions
 from saligraft.saliency import resize_saliency, saliency_source
-from saligraft.training import evaluate_localization, evaluate_occluded, load_recipe, load_run
-from saligraft.training.run_folder import RECIPE
+from saligraft.training import SavedRun, evaluate_localization, evaluate_occluded
 from saligraft.training.setup import load_split
 
 HIDDEN = (12.5, 25.0)  # % of the cells, as in Table 7
@@ -24,64 +21,61 @@ MAPS = 512  # test images whose maps are averaged over
 MEAN_P = 0.5  # E[p_B] for Beta(a, a): the expected share of salient cells that are grafted
 
 
-def run(folder: Path) -> dict[str, Any]:
+def run(tested: SavedRun) -> dict[str, Any]:
     """Measure what a run cost, and the size of its last map.
 
     Args:
-        folder: Run folder.
+        tested: The run.
     """
-    forward, backward = passes_of(load_recipe(folder / RECIPE))
-    lens = network_of_run(folder)
-    images = torch.zeros(1, len(lens.mean), *(lens.size or (32, 32)))
-    height, width = lens.saliency(images).shape[1:]
-    cost = {"seconds": training_seconds(folder), "forward": forward, "backward": backward}
+    forward, backward = passes_of(tested.recipe)
+    images = torch.zeros(1, *tested.inputs.image_shape, device=tested.accelerator.device)
+    height, width = tested.saliency()(images, None).shape[1:]
+    cost = {"seconds": training_seconds(tested.folder), "forward": forward, "backward": backward}
     return {**cost, "map": f"{height}×{width}"}
 
 
-def training(folder: Path) -> dict[str, float]:
+def training(tested: SavedRun) -> dict[str, float]:
     """Measure the top-1 error on the training images themselves, not augmented: 0 where they are memorised.
 
     Args:
-        folder: Run folder.
+        tested: The run.
     """
-    tested = load_run(folder)
     return {"top1_error": replace(tested, test_data=load_split(tested.recipe, "train")).predictions.scores.top1_error}
 
 
-def occlusion(folder: Path) -> dict[str, float]:
+def occlusion(tested: SavedRun) -> dict[str, float]:
     """Measure the top-1 error with the most salient cells hidden (§5.3, Table 7).
 
     Args:
-        folder: Run folder.
+        tested: The run.
     """
     shares = (0.0, *HIDDEN)
-    scores = evaluate_occluded(folder, [share / 100 for share in shares])
+    scores = evaluate_occluded(tested, [share / 100 for share in shares])
     return {f"{share:g}": score.top1_error for share, score in zip(shares, scores, strict=True)}
 
 
-def localization(folder: Path) -> dict[str, float]:
+def localization(tested: SavedRun) -> dict[str, float]:
     """Measure how often CAM's box overlaps the true one by more than half and the class is right (Table 10).
 
     Args:
-        folder: Run folder.
+        tested: The run.
     """
-    return {"accuracy": evaluate_localization(folder).accuracy}
+    return {"accuracy": evaluate_localization(tested).accuracy}
 
 
-def maps(folder: Path) -> dict[str, float]:
+def maps(tested: SavedRun) -> dict[str, float]:
     """Measure, over test images, the share of salient cells against T and σ, and the expected number of grafted cells.
 
     Args:
-        folder: Run folder; its method determines layer and normalisation.
+        tested: The run; its method determines layer and normalisation.
     """
-    recipe, lens = load_recipe(folder / RECIPE), network_of_run(folder)
-    options, section = recipe.method.options, recipe.method.saliency
+    options, section = tested.recipe.method.options, tested.recipe.method.saliency
     normalize, temperature = options.get("normalize", "l2"), options.get("temperature", 0.2)
-    data = load_split(recipe, "test")
-    chosen = data.take(torch.linspace(0, len(data) - 1, min(MAPS, len(data))).long())
+    data = tested.data
+    chosen = data.subset(torch.linspace(0, len(data) - 1, min(MAPS, len(data))).long())
     own = section.options if section.name == "feature-map" else {}
-    source = saliency_source("feature-map", lens.network, layer=section.feature_layer, **own)
-    maps = torch.cat([source(lens.view(part.float() / 255), None) for part in torch.split(chosen.images, 64)])
+    source = saliency_source("feature-map", tested.network, layer=section.feature_layer, **own)
+    maps = torch.cat([source(batch.images, None) for batch in tested.batches(chosen)])
     found = {}
     for grid in GRIDS:
         saliency = resize_saliency(maps, grid)
@@ -95,17 +89,17 @@ def maps(folder: Path) -> dict[str, float]:
     return found
 
 
-def label_truth(folder: Path) -> dict[str, float | None]:
+def label_truth(tested: SavedRun) -> dict[str, float | None]:
     """Measure how far labels are from what mixed images really show; see `experiments.label_truth`.
 
     Args:
-        folder: Folder of a run on data with masks or boxes, whose network provides the maps.
+        tested: A run on data with masks or boxes, whose network provides the maps.
 
     Returns:
         All but the rank correlations in percent, by method.
     """
     found: dict[str, float | None] = {}
-    for method, truth in evaluate_label_truth(folder).items():
+    for method, truth in evaluate_label_truth(tested).items():
         found |= {f"{method}, error of {label} labels": 100 * error for label, error in truth.error.items()}
         found[f"{method}, calibrated minus area"] = 100 * (truth.error["calibrated"] - truth.error["area"])
         found |= {f"{method}, rank correlation of {label} labels": r for label, r in truth.rank_correlation.items()}
@@ -114,27 +108,26 @@ def label_truth(folder: Path) -> dict[str, float | None]:
     return found
 
 
-def label_course(folder: Path) -> dict[str, float]:
+def label_course(tested: SavedRun) -> dict[str, float]:
     """Measure the error of the labels of the run's own method at each checkpoint that the run kept.
 
     Args:
-        folder: Folder of a run on data with masks or boxes.
+        tested: A run on data with masks or boxes.
 
     Returns:
         Mean absolute errors in percent, by label and share of the epochs, to the nearest quarter.
     """
-    final = load_run(folder)
-    own = final.recipe.method.name
-    methods = {own: methods_of_run(final)[own]}
+    own = tested.recipe.method.name
+    methods = {own: methods_of_run(tested)[own]}
     found: dict[str, float] = {}
-    for epoch, run in final.through_training():
+    for epoch, run in tested.through_training():
         truth = evaluate_label_truth(run, methods=methods)[own]
-        share = 25 * round(4 * epoch / final.recipe.training.epochs)
+        share = 25 * round(4 * epoch / tested.recipe.training.epochs)
         found |= {f"{label} labels, {share} %": 100 * error for label, error in truth.error.items()}
     return found
 
 
-MEASURE_FUNCTIONS: dict[str, Callable[[Path], dict[str, Any]]] = {
+MEASURE_FUNCTIONS: dict[str, Callable[[SavedRun], dict[str, Any]]] = {
     "run": run,
     "training": training,
     "occlusion": occlusion,

@@ -48,7 +48,8 @@ class SeedRuns:
     def values(self, metric: Metric) -> dict[int, float]:
         """The metric of each run that has it, by seed."""
         section, _, key = metric.key.partition("/")
-        values = {seed: record.get(section, {}).get(key) for seed, record in self.records.items()}
+        found = {seed: record.get(section) for seed, record in self.records.items()}
+        values = {seed: value.get(key) if isinstance(value, dict) else value for seed, value in found.items()}
         return {seed: value for seed, value in values.items() if value is not None}
 
     def estimate(self, metric: Metric) -> Estimate | None:
@@ -115,7 +116,12 @@ def collect(experiment: Experiment, rows: Sequence[Row], seeds: int, out: Path) 
             variants.append(RowResult(row=row, variant=variant, folders=folders, records=records))
         metric = experiment.metrics[0]
         sign = -1 if metric.higher_is_better else 1
-        measured = [(sign * found.mean, result) for result in variants if (found := result.estimate(metric))]
+        most = max(len(result.records) for result in variants)  # fewer runs could win by a lucky seed
+        measured = [
+            (sign * found.mean, result)
+            for result in variants
+            if len(result.records) == most and (found := result.estimate(metric))
+        ]
         results.append(min(measured, key=lambda pair: pair[0])[1] if measured else variants[0])
     return results
 
@@ -172,9 +178,10 @@ def result_table(experiment: Experiment, results: Sequence[RowResult]) -> Result
         passes = f"{result.cost('forward')} + {result.cost('backward')}"
         cells += [str(len(result.records)), result.cost("seconds"), passes, result.cost("map")]
         rows.append(tuple(cells))
-    quoted = "; † quoted by the paper" if with_paper else ""
+    quoted = "; † quoted by the paper" if any(result.row.quoted for result in results) else ""
     interval = ", with the 95 % interval of Student's t" if by_metric else ""
     notes = [
+        f"Trained here: {trained_networks([result.row for result in results])}.",
         f"Mean ± standard error over seeds{interval}; errors in %{quoted}. Passes: forward + backward passes over the "
         "training images, in epochs. CPU seconds: of one run's training. Map: cells of the last feature map.",
     ]
@@ -184,6 +191,20 @@ def result_table(experiment: Experiment, results: Sequence[RowResult]) -> Result
     lines = [tuple(columns), *rows]
     heading, *body = zip(*lines, strict=True) if by_metric else lines
     return ResultTable(columns=heading, rows=tuple(body), notes=tuple(notes))
+
+
+def trained_networks(rows: Sequence[Row]) -> str:
+    """Name the networks and data of the rows, which at most scales are not those of the paper."""
+    trained: dict[str, list[str]] = {}
+    for recipe in [row.load(0, row.variants[0]) for row in rows]:
+        data = recipe.data
+        classes = f", {data.classes} classes" if data.classes else ""
+        images = f"{data.per_class_subset} images a class" if data.per_class_subset else ""
+        trained.setdefault(f"{recipe.network.name} on {data.name}{classes}", []).append(images)
+    return "; ".join(
+        ", ".join(filter(None, (what, " or ".join(filter(None, dict.fromkeys(images))))))
+        for what, images in trained.items()
+    )
 
 
 def difference_table(experiment: Experiment, results: Sequence[RowResult]) -> ResultTable | None:
@@ -278,14 +299,13 @@ def write_results(
         experiment, results, tables, scale=scale, seeds=seeds, folder=folder, out=out, command=command
     )
     pictures = _figures(experiment, results, folder)
-    recipes = [row.load(0, row.variants[0]) for row in rows]
     write_page(
         folder / REPORT,
         "experiment.html",
         title=experiment.title,
         experiment=experiment,
         scale=scale,
-        trained=", ".join(dict.fromkeys(f"{recipe.network.name} on {recipe.data.name}" for recipe in recipes)),
+        trained=trained_networks(rows),
         tables=tables,
         pictures=[base64.b64encode(path.read_bytes()).decode() for path in pictures if path.suffix == ".png"],
         facts={"Command": command, **versions()},

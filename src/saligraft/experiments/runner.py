@@ -26,12 +26,14 @@ from saligraft.experiments.experiment import MEASURES, Job, read_measures
 from saligraft.experiments.measures import MEASURE_FUNCTIONS
 from saligraft.import_path import install_command
 from saligraft.io.files import write_atomic
-from saligraft.training import RunStopped, SilentReporter, train
+from saligraft.training import RunStopped, SilentReporter, load_run, train
 from saligraft.training.accelerator import only_cpu
-from saligraft.training.run_folder import METRICS
+from saligraft.training.run_folder import METRICS, read_marker
+from saligraft.training.setup import load_split
 
 UPDATE_SECONDS = 0.5  # between two updates of the progress bars
 SECONDS_TO_STOP = 60.0  # for a step and a checkpoint after Ctrl-C
+MOST_REQUEUES = 1000  # of a job that is out of time; submitit's 3 would end long runs
 OnDone = Callable[[Job, BaseException | None], None]
 
 
@@ -79,6 +81,33 @@ def run_jobs(jobs: Sequence[Job], launch: Launcher, say: Callable[[str], None] =
     return failures
 
 
+def check_data(jobs: Sequence[Job]) -> None:
+    """Refuse data that are missing, or other than those that finished runs of the same recipe were tested on.
+
+    Args:
+        jobs: Jobs to be run, finished ones too; where all are finished, the data may be gone.
+    """
+    by_data: dict[str, list[Job]] = {}
+    for job in jobs:
+        by_data.setdefault(job.recipe.data.model_dump_json(), []).append(job)
+    for same in by_data.values():
+        finished = [job for job in same if job.trained]
+        try:
+            test = load_split(same[0].recipe, "test")
+        except (OSError, ValueError):
+            if len(finished) == len(same):
+                continue
+            raise
+        digest = test.digest() if finished else ""
+        for job in finished:
+            known = ((read_marker(job.folder) or {}).get("data") or {}).get("test", {}).get("digest", digest)
+            if known != digest:
+                raise ValueError(
+                    f"{job.folder} was tested on other images than those of {same[0].recipe.data.root or test.name}: "
+                    "choose another --out"
+                )
+
+
 def run_job(job: Job) -> None:
     """Train what is missing of one run, then do the missing measurements.
 
@@ -87,8 +116,12 @@ def run_job(job: Job) -> None:
     """
     if not job.trained:
         train(job.recipe, job.folder, resume=True, reporter=SilentReporter())
+    if not job.missing:
+        return
+    root = job.recipe.data.root  # where the data are now, perhaps not where the run was trained
+    tested = load_run(job.folder, [] if root is None else [f"data.root={root}"])
     for name in job.missing:
-        measures = {**read_measures(job.folder), name: MEASURE_FUNCTIONS[name](job.folder)}
+        measures = {**read_measures(job.folder), name: MEASURE_FUNCTIONS[name](tested)}
         write_atomic(job.folder / MEASURES, json.dumps(measures, indent=2) + "\n")
 
 
@@ -156,13 +189,17 @@ class SlurmLauncher:
     cluster: str = "slurm"
 
     def __call__(self, jobs: Sequence[Job], on_done: OnDone) -> None:
-        """Submit all jobs and wait; after Ctrl-C they go on, and the same command collects them later."""
+        """Submit all jobs and wait; after Ctrl-C they keep running.
+
+        Once they have ended, the same command collects them; earlier, it submits again those that are not finished.
+        """
         try:
             import submitit
         except ImportError as error:
             raise ImportError(f"--launcher slurm needs submitit: {install_command('slurm')}") from error
         try:
-            executor = submitit.AutoExecutor(folder=self.folder, cluster=self.cluster)
+            requeues = {"slurm_max_num_timeout": MOST_REQUEUES}
+            executor = submitit.AutoExecutor(folder=self.folder, cluster=self.cluster, **requeues)
         except RuntimeError as error:  # it looks for srun
             raise ValueError(f"--launcher slurm needs a machine with Slurm: {error}") from error
         options: dict[str, Any] = {"slurm_array_parallelism": self.parallel}

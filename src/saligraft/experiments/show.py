@@ -23,14 +23,15 @@ from saligraft.config.recipe_file import dump_recipe
 from saligraft.data import ImageData, Split
 from saligraft.data.cache import cache_folder, content_key
 from saligraft.data.files import image_files
-from saligraft.data.image_files import decoded
+from saligraft.data.image_files import decoded, image_software
 from saligraft.data.keyed_draws import key
 from saligraft.data.threads import one_thread
 from saligraft.io.locks import locked
+from saligraft.names import one_line, plural
 from saligraft.networks import build_network
 from saligraft.pixels import normalized
 from saligraft.reports.explorer import IMAGES, explorer_data, varied
-from saligraft.reports.figures import save_gallery
+from saligraft.reports.figures import SOFTWARE, save_gallery
 from saligraft.reports.gallery import GalleryRow, Mixer, draw_rows, most_balanced
 from saligraft.reports.page import typed_command, versions, write_page
 from saligraft.reports.run_report import method_title
@@ -42,7 +43,6 @@ from saligraft.training.setup import load_split
 
 POOL = 64  # images that pairs are drawn from: enough to choose from, fast for any network
 QUICK_EPOCHS = 14
-OWN_PICTURES = ("gallery", "methods")  # written with a page of the same name
 ROWS = 6
 
 
@@ -114,7 +114,7 @@ class Scene:
         images = f"{count or len(self.pool)} of {self.pool.name}, {height}×{width} pixels"
         facts = {"Command": typed_command(), "Images": images, "Saliency": self.lens.describe()}
         if self.lens.classes != self.pool.classes:
-            facts["Classes"] = "unknown to the network: gradients are those of the class it predicts"
+            facts["Classes"] = "unknown to the network: gradients use the predicted class"
         return {**facts, **versions()}
 
     def explorer(self, count: int = IMAGES) -> dict[str, Any]:
@@ -201,8 +201,7 @@ def view_of_run(folder: Path) -> dict[str, Any]:
     try:
         return {"explorer": scene_of_run(folder, folder).explorer()}
     except Exception as error:
-        message = " ".join(str(error).split())
-        warnings.warn(f"the interactive view could not be created: {message}", stacklevel=2)
+        warnings.warn(f"the interactive view could not be created: {one_line(error)}", stacklevel=2)
         return {}
 
 
@@ -253,7 +252,7 @@ def network_of_run(folder: Path) -> Lens:
     """
     run = load_run(folder)
     recipe, inputs = run.recipe, run.inputs
-    epochs = f"{recipe.training.epochs} epoch{'s' * (recipe.training.epochs != 1)}"
+    epochs = plural(recipe.training.epochs, "epoch")
     origin = f"{recipe.network.name}, trained for {epochs} on {recipe.data.name} ({folder})"
     size = inputs.image_shape[1:]
     return Lens(
@@ -344,7 +343,7 @@ def quick_network(fallback: Path) -> Lens:
     with locked(folder.with_name(f"{folder.name}.lock")), one_thread():
         if not all((folder / name).is_file() for name in (RECIPE, MODEL, RESULT)):
             train(recipe, out=folder, overwrite=True)
-    origin = f"{recipe.network.name}, a small network trained on shapes for {QUICK_EPOCHS} epochs, only to illustrate"
+    origin = f"{recipe.network.name}, a small network trained for {QUICK_EPOCHS} epochs on shapes, as an illustration"
     return replace(network_of_run(folder), origin=origin)
 
 
@@ -372,8 +371,8 @@ def read_images(paths: Sequence[Path], size: int) -> ImageData:
     """
     readable: list[tuple[Path, Path]] = []
     squares = []
-    listed = [(file, path) for path in paths for file in image_files(path) if file == path or not _is_own_picture(file)]
-    for file, path in listed:
+    found = [(file, path) for path in paths for file in image_files(path) if file == path or not is_own_picture(file)]
+    for file, path in {file.resolve(): (file, path) for file, path in found}.values():
         try:
             squares.append(_read_square(file, size))
         except ValueError as error:
@@ -409,10 +408,18 @@ def _class_name(name: str) -> str:
     return re.sub(r"^\d+[._ -]+(?=.)", "", name).replace("_", " ")
 
 
-def _is_own_picture(file: Path) -> bool:
-    """Whether saligraft wrote it."""
-    beside_page = file.stem in OWN_PICTURES and file.with_suffix(".html").exists()
-    return beside_page or (file.parent / MARKER).exists()
+def is_own_picture(file: Path) -> bool:
+    """Return whether saligraft wrote a picture.
+
+    Args:
+        file: The picture.
+    """
+    if (file.parent / MARKER).exists():
+        return True
+    try:
+        return image_software(file) == SOFTWARE
+    except ValueError:  # damaged: reported when it is read
+        return False
 
 
 def _read_square(file: Path, size: int) -> Tensor:

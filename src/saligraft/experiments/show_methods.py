@@ -23,6 +23,7 @@ from saligraft.grafting import pixel_area
 from saligraft.hooks import changed_output
 from saligraft.methods import REGISTRY, BatchMixer, ManifoldMixup, SaliencyGrafting, StepStrategy, mix_features
 from saligraft.methods.manifold_mixup.layers import INPUT
+from saligraft.names import TOP_K, one_line
 from saligraft.pixels import denormalized, normalized
 from saligraft.reports import tiles
 from saligraft.reports.figures import save_comparison, save_method
@@ -32,7 +33,6 @@ from saligraft.reports.run_report import method_title
 from saligraft.saliency import SaliencyCapture, fine_grained_saliency, resize_saliency
 
 ALL = "all"
-TOP_K = "saliency-grafting-top-k"  # the ablation of §5.4: always the k most salient cells, area labels
 FINE_GRAINED = "fine-grained"
 PAIRS = 4
 TYPICAL_RATIO = 0.5  # the mean of λ, for methods with a single result
@@ -263,7 +263,7 @@ def _samples(name: str, pair: Pair, lens: Lens, pool: ImageData, *, lenient: boo
     except (ImportError, ValueError) as error:
         if not lenient:
             raise
-        return MethodSamples(name=name, title=title, note=showing.note, missing=" ".join(str(error).split()))
+        return MethodSamples(name=name, title=title, note=showing.note, missing=one_line(error))
     note = " · ".join(filter(None, (showing.note, SALIENCY_NAMES.get(source, source))))
     pictures = () if maps is None else tuple(map(tiles.heat, pair.clean, _at_grid(name, method, maps)))
     return MethodSamples(name=name, title=title, note=note, samples=tuple(results), maps=pictures)

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
 
 from filelock import FileLock, Timeout
 
@@ -132,12 +131,6 @@ class RunLock:
         with suppress(OSError):  # a folder that is no longer empty stays, with its parents
             for folder in self._created_folders:
                 folder.rmdir()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
 
 
 def _overwrite(handle: int, content: bytes) -> None:

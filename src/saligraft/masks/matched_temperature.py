@@ -86,9 +86,7 @@ def matched_temperature(
     low, high = COLDEST, HOTTEST
     fewest, most = expected(low), expected(high)
     if not fewest <= k <= most:
-        raise ValueError(
-            f"k must be one that some temperature gives, between {fewest:.3g} and {most:.3g} for these maps, got {k}"
-        )
+        raise ValueError(f"k must be between {fewest:.3g} and {most:.3g} for these maps, got {k}")
     for _ in range(60):
         middle = (low * high) ** 0.5
         low, high = (middle, high) if expected(middle) < k else (low, middle)

@@ -24,12 +24,8 @@ def top_k_regions(saliency: Tensor, k: int) -> Tensor:
                  [ True, False]]])
     """
     checks.saliency(saliency)
-    cells = saliency.shape[1] * saliency.shape[2]
-    if isinstance(k, float | bool):
-        raise TypeError(f"k must be an int, got {type(k).__name__}")
-    if not 1 <= k <= cells:
-        raise ValueError(f"k must be in [1, {cells}], the cells of the map, got {k}")
     flat = saliency.flatten(1)
+    checks.whole_number("k", k, least=1, most=flat.shape[1])
     best = flat.topk(k, dim=1).indices
     mask = torch.zeros_like(flat, dtype=torch.bool).scatter(1, best, True)
     return mask.view(saliency.shape) & usable_maps(saliency)[:, None, None]

@@ -1,4 +1,4 @@
-"""The augmentation methods; `registry.py` lists them by name."""
+"""The augmentation methods, one file or package each; `METHODS` in `names.py` lists them."""
 
 from saligraft.methods.attentive_cutmix import AttentiveCutMix, attentive_cutmix
 from saligraft.methods.augmix import AugMix, augmix, jensen_shannon_loss

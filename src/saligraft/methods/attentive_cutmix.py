@@ -95,12 +95,13 @@ class AttentiveCutMix(BatchMixer[AttentiveCutMixDraws]):
             raise ValueError(f"k must be at most {self.grid**2}, the cells of the grid, got {self.k}")
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> AttentiveCutMixDraws:
-        return AttentiveCutMixDraws(self.draw_partners(images, generator))
+        partner = self.draw_partners(images, generator)
+        if self.grid is not None:
+            checks.grids_fit((self.grid,), images, "grid")
+        return AttentiveCutMixDraws(partner)
 
     def apply(self, images: Tensor, labels: Tensor, saliency: Tensor | None, drawn: AttentiveCutMixDraws) -> MixedBatch:
         saliency = self._check_saliency(saliency)
         if self.grid is not None:
-            if self.grid > min(images.shape[2:]):
-                raise ValueError(f"grid must not exceed the image {tuple(images.shape[2:])}, got {self.grid}")
             saliency = resize_saliency(saliency, self.grid)
         return attentive_cutmix(images, labels, saliency, partner=drawn.partner, k=self.k)

@@ -119,7 +119,8 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
     def as_transform(self, num_classes: int | None = None) -> MixingTransform:
         """Make a function ``(images, labels) -> (images, targets)`` of the method, for collate functions.
 
-        Only methods that need no network: Mixup, CutMix, SaliencyMix with its own map, and their combinations.
+        Only methods that need no network: Mixup, CutMix, and SaliencyMix with its own map. To choose among several,
+        use torchvision's `v2.RandomChoice`.
 
         Args:
             num_classes: K of the targets (B, K); required for labels that are class indices.
@@ -244,6 +245,9 @@ class MixingTransform:
         if whole and self.method.blends:
             name = type(self.method).__name__
             raise TypeError(f"images must be floating point for {name}, which blends them, got {images.dtype}")
+        for fill in (getattr(single, "fill", 0) for single in self.method.singles()):
+            if whole and fill not in range(256):
+                raise ValueError(f"fill must be a whole number in [0, 255] for images in {images.dtype}, got {fill!r}")
         mixed = self.method(images.float() if whole else images, labels)
         return mixed.images.to(images.dtype), mixed.targets(self.num_classes)
 

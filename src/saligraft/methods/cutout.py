@@ -44,7 +44,7 @@ class Cutout(ImageTransform[Tensor]):
 
     Args:
         size: Side in pixels before clipping; the authors use 16 for CIFAR-10, 8 for CIFAR-100 and 20 for SVHN.
-        fill: The value inside.
+        fill: The value inside; a whole number in [0, 255] for uint8 images, which `as_transform` takes.
         probability: Probability that a sample is cut; the others are left unchanged.
         per: Whether square and coin are drawn for each "sample" or once per "batch".
 

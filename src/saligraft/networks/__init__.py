@@ -7,15 +7,16 @@ import difflib
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
 from saligraft.import_path import call, import_object, is_import_path
+from saligraft.names import network_form, suggestion
 from saligraft.networks.pyramidnet import PyramidNet
-from saligraft.networks.resnet import BLOCKS_PER_STAGE, SmallImageResNet
+from saligraft.networks.resnet import SmallImageResNet
 from saligraft.networks.wide_resnet import WideResNet
 
 __all__ = ["NETWORKS", "PyramidNet", "SmallImageResNet", "WideResNet", "build_network"]
@@ -155,16 +156,8 @@ def build_network(name: str, num_classes: int, in_channels: int = 3, **options: 
     """
     if is_import_path(name):
         return _users_network(name, num_classes, in_channels, options)
-    for pattern, build in NETWORKS.items():
-        form = re.sub("[A-Z]+", lambda blank: "(.*)" if blank[0] == "NAME" else r"(\d+)", pattern)
-        if match := re.fullmatch(form, name):
-            return build(name, match.groups(), num_classes, in_channels, options)
-    family = [f'"{pattern}"' for pattern in NETWORKS if name.startswith(re.split("[A-Z]", pattern)[0])]
-    if family:
-        raise ValueError(f'this network must be named {" or ".join(family)}, with numbers for capitals, got "{name}"')
-    hint = _did_you_mean(_with_dashes(name))
-    valid = ", ".join(f'"{pattern}"' for pattern in NETWORKS)
-    raise ValueError(f'unknown network "{name}"; {hint}valid: {valid}, such as "wrn-28-10" or "timm:convnext_tiny"')
+    form, parts = network_form(name)
+    return NETWORKS[form](name, parts, num_classes, in_channels, options)
 
 
 def _users_network(name: str, num_classes: int, in_channels: int, options: Options) -> nn.Module:
@@ -191,8 +184,8 @@ def _check_model_name(name: str, model_name: str, valid: list[str]) -> None:
         return
     package = name.partition(":")[0]
     listing = "timm.list_models()" if package == "timm" else "torchvision.models.list_models()"
-    hint = _did_you_mean(f"{package}:{close}" for close in _close_names(model_name, valid))
-    raise ValueError(f'unknown network "{name}"; {hint}{listing} names {len(valid)}')
+    hint = suggestion(f"{package}:{close}" for close in _close_names(model_name, valid))
+    raise ValueError(f'unknown network "{name}"; {hint}see {listing} ({len(valid)} names)')
 
 
 def _close_names(name: str, valid: list[str]) -> list[str]:
@@ -203,16 +196,3 @@ def _close_names(name: str, valid: list[str]) -> list[str]:
     longer = [other for other in valid if other.startswith(name)]
     holding = [other for other in valid if name in other]
     return (longer or difflib.get_close_matches(name, valid, cutoff=0.75) or holding)[:3]
-
-
-def _with_dashes(name: str) -> list[str]:
-    """Suggest valid names for misspellings such as "resnet18" or "wrn28_10"."""
-    dashed = re.sub(r"(?<=[a-z])_?(?=\d)|(?<=\d)[_x](?=\d)", "-", name.lower())
-    small_depths = "|".join(map(str, BLOCKS_PER_STAGE))
-    known = rf"(wrn|pyramidnet)-\d+-\d+|resnet-\d+(-loc)?|resnet-({small_depths})-small"
-    return [form for form in (dashed, f"{dashed}-small") if re.fullmatch(known, form)]
-
-
-def _did_you_mean(names: Iterable[str]) -> str:
-    shown = [f'"{name}"' for name in names]
-    return f"did you mean {' or '.join(shown)}? " if shown else ""

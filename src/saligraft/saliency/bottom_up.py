@@ -19,7 +19,7 @@ from torch import Tensor
 from saligraft import checks
 from saligraft.pixels import denormalized
 from saligraft.saliency.base import SaliencySource
-from saligraft.saliency.cached import in_cached_parts
+from saligraft.saliency.chunks import in_chunks
 
 RGB_WEIGHTS = (0.299, 0.587, 0.114)  # luma of ITU-R BT.601, OpenCV's conversion to grey
 SURROUNDS = (12, 24, 48, 28, 56, 112)  # half the sides of a pixel's surround, OpenCV's six scales
@@ -49,7 +49,7 @@ def fine_grained_saliency(images: Tensor) -> Tensor:
         torch.Size([2, 8, 8])
     """
     checks.images(images)
-    return in_cached_parts(_fine_grained, images, images.shape[2] * images.shape[3])
+    return in_chunks(_fine_grained, images, images.shape[2] * images.shape[3])
 
 
 def _fine_grained(images: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ def spectral_residual_saliency(images: Tensor) -> Tensor:
     """
     checks.images(images)
     height, width = images.shape[2:]
-    grey = in_cached_parts(_small_grey, images, height * SPECTRUM_SIDE)
+    grey = in_chunks(_small_grey, images, height * SPECTRUM_SIDE)
     return _with_columns(_with_rows(_spectral_residual(grey), height), width)
 
 
@@ -129,6 +129,9 @@ class BottomUp(SaliencySource):
     def __post_init__(self) -> None:
         if (self.mean is None) != (self.std is None):
             raise ValueError(f"mean and std must be given together, got mean={self.mean}, std={self.std}")
+        for name in ("mean", "std"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, checks.numbers(name, getattr(self, name)))
         for std in self.std or ():
             checks.positive("each of std", std)
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from saligraft import checks
 from saligraft.compiling import noticed
-from saligraft.hooks import exclusive_use, first_tensor, hooked, layer_name, unwrapped
+from saligraft.hooks import exclusive_use, first_tensor, hooked, layer_name, refuse_replicas, unwrapped
 from saligraft.saliency.feature_map import Channels, sum_channels
 from saligraft.saliency.find_layer import Site, find_maps
 from saligraft.saliency.token_maps import channels_first, image_shape
@@ -35,7 +35,7 @@ class SaliencyCapture(nn.Module):
     values, the logits among them are returned. A compiled model runs compiled, with the map computed in its graph.
 
     Args:
-        model: a classifier, bare, compiled, or wrapped by DDP or DataParallel.
+        model: a classifier, bare, compiled, or wrapped by DDP, or by DataParallel on one device.
         layer: dotted name or module of the layer to read; by default the last one that holds a map of the image.
         channels: "sum", or "mean" to divide the map by the number of channels, as in `feature_saliency`.
 
@@ -82,6 +82,7 @@ class SaliencyCapture(nn.Module):
     def _attach(self, model: nn.Module, images: Tensor) -> tuple[_Recorder, ExitStack]:
         """Set the hook, in the first call after a search for the layer; the stack undoes all."""
         checks.images(images, dims=checks.ANY_SHAPE)
+        refuse_replicas(model)
         with ExitStack() as attached:
             attached.enter_context(exclusive_use(model))
             if self.site is None:
@@ -191,7 +192,7 @@ def _record(site: Site, *, mean: bool) -> _Recorder:
 
 
 def _run(model: nn.Module, images: Tensor) -> Any:
-    """A frame of its own: the outermost that is compiled, with the hook already in place."""
+    """Call the model in a separate function, so that Dynamo compiles this frame with the hook already set."""
     return model(images)
 
 

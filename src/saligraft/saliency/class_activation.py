@@ -20,7 +20,16 @@ from torch.overrides import TorchFunctionMode
 
 from saligraft import checks
 from saligraft.compiling import uncompiled
-from saligraft.hooks import Mode, first_tensor, hooked, is_linear, watched, without_trace
+from saligraft.hooks import (
+    Mode,
+    first_tensor,
+    hooked,
+    is_linear,
+    refuse_replicas,
+    replace_first_tensor,
+    watched,
+    without_trace,
+)
 from saligraft.saliency.base import NetworkSource, check_classes, checked_labels, label_scores
 from saligraft.saliency.capture import SaliencyCapture, logits_of
 from saligraft.saliency.find_layer import ACTIVATIONS, Site
@@ -142,6 +151,7 @@ class _LayerSource(NetworkSource):
 
     def _run(self, model: nn.Module, images: Tensor, site: Site, hook: Callable[[Tensor], Tensor | None]) -> Tensor:
         """Logits of one uncompiled pass of `model`; if `hook` returns a tensor, it replaces the layer's."""
+        refuse_replicas(model)
         calls, thread = [], threading.get_ident()
 
         def show(_: nn.Module, arguments: tuple[Any, ...], output: object = None) -> Any:
@@ -152,9 +162,7 @@ class _LayerSource(NetworkSource):
                 return None
             calls.append(site)
             replacement = hook(tensor)
-            if replacement is None or isinstance(passing, Tensor):
-                return replacement
-            return (replacement, *passing[1:]) if isinstance(passing, tuple) and passing[0] is tensor else None
+            return None if replacement is None else replace_first_tensor(passing, replacement)
 
         with uncompiled(model), hooked(self.network.get_submodule(site.name), show, site.side):
             logits = logits_of(model(images))
@@ -272,13 +280,13 @@ class GradCam(_LayerSource):
         named = self.finder.layer_name is not None
         logits = super()._search(images)
         sites = self.finder.candidates
-        if not named and len(sites[-1].layout.axes) == 3:
+        if not named:
             self.finder.site = self._last_with_influence(images, sites) or sites[-1]
             self.finder.layer_name = self.finder.site.name
         return logits
 
     def _last_with_influence(self, images: Tensor, sites: list[Site]) -> Site | None:
-        """Where tokens of patches last influence the logits, by one forward and one backward pass."""
+        """Where a map last influences the logits, by one forward pass and the backward pass down to that map."""
         seen: dict[int, Tensor] = {}
         read: list[Tensor | None] = []
 
@@ -300,10 +308,10 @@ class GradCam(_LayerSource):
             # Random weights, since a sum may hide an influence; what linear layers read, since a head may be all zero.
             vectors = [vector for vector in read if vector is not None and vector.ndim == 2]
             score = torch.stack([(vector * torch.randn_like(vector)).sum() for vector in vectors]).sum()
-            gradients = torch.autograd.grad(score, list(seen.values()), allow_unused=True)
-        for place, gradient in reversed(list(zip(seen, gradients, strict=True))):
-            if gradient is not None and bool(channels_first(gradient, sites[place].layout).any()):
-                return sites[place]
+            for place in reversed(seen):  # one by one: as a rule the last has an influence, a short way from the score
+                (gradient,) = torch.autograd.grad(score, seen[place], retain_graph=True, allow_unused=True)
+                if gradient is not None and bool(channels_first(gradient, sites[place].layout).any()):
+                    return sites[place]
         return None
 
     def _maps(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from saligraft import checks
-from saligraft.saliency.cached import in_cached_parts
+from saligraft.saliency.chunks import in_chunks
 
 Channels = Literal["sum", "mean"]
 
@@ -51,4 +51,4 @@ def sum_channels(features: Tensor, *, nonnegative: bool = False, mean: bool = Fa
     if features.device.type != "cpu":  # no copy of |A|; on a CPU this is five times as slow
         norm: Tensor = torch.linalg.vector_norm(features, ord=1, dim=1, dtype=dtype)
         return norm
-    return in_cached_parts(lambda part: part.abs().sum(dim=1, dtype=dtype), features, features.shape[1:].numel())
+    return in_chunks(lambda part: part.abs().sum(dim=1, dtype=dtype), features, features.shape[1:].numel())

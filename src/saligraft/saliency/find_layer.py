@@ -9,15 +9,16 @@ Hooks on every module watch a pass in the network's current mode. Rules, in the 
    applied to the captured output.
 3. Not maps: the image itself and what comes before the first weights; the output of adaptive pooling (VGG's 7 × 7,
    which on small images repeats cells); a linear projection of tokens (how attention pooling reads its keys).
-4. A norm of tokens, or of channels in the last axis, scales all cells to about the same size, so that Σ_c |A_c| is
-   nearly flat after it: what it received is read, in vision transformers the last block's output.
-5. Of several modules that returned the very same tensor, the outermost is named: `layer4`, not `layer4.1.relu`.
+4. A norm of each cell, of tokens or of the channels of a map, scales all cells to about the same size, so that
+   Σ_c |A_c| is nearly flat after it: what it received is read, in vision transformers the last block's output.
+5. Of several modules that returned the very same tensor, the outermost is named: `layer4`, not `layer4.1.relu`, nor an
+   `nn.Identity` that a network has in place of a norm.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -136,6 +137,11 @@ def find_maps(
     site = search.best_site()
     if site is None:
         raise _no_map(layer, search.outputs, image_shape(images))
+    if search.stray_tokens is not None and layer is None and images.ndim != 4:
+        raise ValueError(
+            f"model must keep a map of its input up to pooling, but after the {site} it works on tokens of shape "
+            f"{search.stray_tokens}: pass a function that returns maps as saliency_source=, or name a layer by layer="
+        )
     if search.stray_tokens is not None and layer is None:
         raise ValueError(
             f"model must keep its tokens as a grid up to pooling, but after the {site} it works on tokens of shape "
@@ -156,11 +162,12 @@ class _MapSearch(TorchFunctionMode):
         self._network, self._layer, self._after_norm = network, layer, after_norm
         self._image, self._dims = image_shape(images), images.ndim
         self._channels_first: set[tuple[int, ...]] = set()  # shapes of maps of videos and signals
+        self._holders: set[str] = set()  # modules that return more than one tensor
         self._sites: list[Site] = []  # where `_tensor` can be read, in order of appearance
         self._tensor: Tensor | None = None
         self._version = 0
         self._rejected: Tensor | None = images  # never accepted as the map
-        self._normed: Tensor | None = None  # what a norm of tokens returned last
+        self._normed: tuple[Tensor | None, int] = (None, 0)  # what a norm of each cell returned last, and its version
         self._rectified: tuple[Tensor | None, int] = (None, 0)  # what a ReLU returned last, and its version
         self._grids: dict[Grid, None] = {}  # in order of appearance, without repeats
         self._weights_seen = self._strict = False
@@ -182,16 +189,22 @@ class _MapSearch(TorchFunctionMode):
             searching.discard(self._network)
 
     def best_site(self) -> Site | None:
-        """Prefer a module's output to its input, both to a functional activation; then the outermost module."""
+        """Prefer a module's output to its input, both to a functional activation; then the outermost that computes.
 
-        def rank(site: Site) -> tuple[bool, bool, int]:
-            return site.activation is not None, site.side == "input", site.name.count(".")
+        Outputs that hold the map beside other tensors come last: the logits may depend on one of those alone, as on
+        the pooled map that models of Transformers return, and Grad-CAM needs a tensor that they depend on.
+        """
+
+        def rank(site: Site) -> tuple[bool, bool, bool, bool, int]:
+            inside = site.side == "output" and site.name in self._holders
+            idle = isinstance(self._network.get_submodule(site.name), nn.Identity)
+            return site.activation is not None, site.side == "input", inside, idle, site.name.count(".")
 
         best = min(reversed(self._sites), key=rank, default=None)
         if best is None or self.reading is None:
             return None
-        found: Site = best._replace(seen=(self._image, self.reading.grid), nonnegative=self.map_is_rectified())
-        return found
+        site: Site = best._replace(seen=(self._image, self.reading.grid), nonnegative=self.map_is_rectified())
+        return site
 
     def map_is_rectified(self) -> bool:
         """Whether the map is what a ReLU returned, unchanged since."""
@@ -207,6 +220,9 @@ class _MapSearch(TorchFunctionMode):
         if tensor is not None and threading.get_ident() == self._thread:
             self._weights_seen |= any(weight is not None for weight in module._parameters.values())
             self.outputs[name] = tuple(tensor.shape)
+            entries = output.values() if isinstance(output, dict) else output if output is not tensor else ()
+            if sum(first_tensor(entry) is not None for entry in cast(Iterable[object], entries)) > 1:
+                self._holders.add(name)
             if isinstance(module, CHANNELS_FIRST) and tensor.ndim == self._dims:
                 self._channels_first.add(tuple(tensor.shape))
             self._see(tensor, name, module)
@@ -215,7 +231,7 @@ class _MapSearch(TorchFunctionMode):
         """A module received the tensor, or `origin` returned it."""
         reading = self._read(tensor)
         if reading is None:
-            self.stray_tokens = tuple(tensor.shape) if self._are_stray_tokens(tensor) else self.stray_tokens
+            self.stray_tokens = tuple(tensor.shape) if self._are_stray_tokens(tensor, origin) else self.stray_tokens
             return
         self._grids.setdefault(reading.grid)
         self._strict |= reading.layout.axes != "bchw"
@@ -223,9 +239,11 @@ class _MapSearch(TorchFunctionMode):
             projection = isinstance(origin, nn.Linear) and reading.layout.axes != "bchw"
             if projection or isinstance(origin, nn.AdaptiveAvgPool2d | nn.AdaptiveMaxPool2d):
                 self._rejected = tensor
-            if _is_norm(origin) and reading.layout.axes != "bchw" and not self._after_norm:
-                self._normed = tensor
-            if tensor is self._rejected or _same_storage(tensor, self._normed) or not self._weights_seen:
+            if _normalises_cells(origin, reading.layout) and not self._after_norm:
+                self._normed = tensor, _version(tensor)
+            # An in-place activation of what a norm returned is a map again.
+            normed = _same_storage(tensor, self._normed[0]) and _version(tensor) == self._normed[1]
+            if tensor is self._rejected or normed or not self._weights_seen:
                 return
         elif name != self._layer or origin is None:
             return
@@ -253,9 +271,15 @@ class _MapSearch(TorchFunctionMode):
         cells = self.reading.grid[0] * self.reading.grid[1]
         return reading if reading.grid[0] * reading.grid[1] <= cells else None
 
-    def _are_stray_tokens(self, tensor: Tensor) -> bool:
-        """Tokens as wide as the map's that form no grid: the network dropped or pooled some and uses the rest."""
-        if self._dims != 4 or self._tensor is None or not self._tensor.ndim == tensor.ndim == 3:
+    def _are_stray_tokens(self, tensor: Tensor, origin: nn.Module | None) -> bool:
+        """Tokens as wide as the map's that form no grid: the network dropped or pooled some and uses the rest.
+
+        Of videos and signals, whose tokens are not read: normalised ones, as in every block of a transformer.
+        """
+        if self._dims != 4:
+            per_token = _is_norm(origin) and not isinstance(origin, nn.GroupNorm)
+            return per_token and self._tensor is not None and tensor[..., 0].numel() > self._image.batch
+        if self._tensor is None or not self._tensor.ndim == tensor.ndim == 3:
             return False
         (batch, tokens, channels), held = tensor.shape, self._tensor.shape
         return batch == self._image.batch and channels == held[2] and 1 < tokens < held[1]
@@ -291,6 +315,13 @@ class _MapSearch(TorchFunctionMode):
 def _is_norm(module: nn.Module | None) -> bool:
     """Whether a module normalises each cell; networks have norms of their own, named so."""
     return "Norm" in type(module).__name__ and not isinstance(module, nn.modules.batchnorm._NormBase)
+
+
+def _normalises_cells(module: nn.Module | None, layout: Layout) -> bool:
+    if layout.axes != "bchw":
+        return _is_norm(module)
+    # With channels first, a name does not tell a norm of each cell from one of the map; children are an activation.
+    return isinstance(module, nn.LayerNorm | nn.RMSNorm) and not any(module.children())
 
 
 def _same_storage(tensor: Tensor, other: Tensor | None) -> bool:

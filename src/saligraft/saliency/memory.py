@@ -50,6 +50,8 @@ class Views(NamedTuple):
         checks.rank("index", index, "(B)")
         if len(index) != len(images):
             raise ValueError(f"index must have one entry per image: expected {len(images)}, got {len(index)}")
+        if geometry is not None:
+            checks.tensor("geometry", geometry)
         for name, value in (("index", index), ("geometry", geometry)):
             if value is not None and (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool):
                 raise TypeError(f"{name} must hold integers, got {value.dtype}")

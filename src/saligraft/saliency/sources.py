@@ -12,7 +12,8 @@ pass, and what a separate call ``source(images, labels)`` costs, in full passes 
 | fine-grained      | no pass                  | no pass                       | no           |
 | spectral-residual | no pass                  | no pass                       | no           |
 
-The first three read a layer; in their first call they make one more forward pass to find it.
+The first three read a layer, which their first call finds by one more forward pass. On a transformer's tokens, Grad-CAM
+adds a forward and a backward pass to that search.
 """
 
 from __future__ import annotations
@@ -234,7 +235,9 @@ def saliency_source(
         bound: tuple[nn.Module, ...] = (model,) if issubclass(kind, NetworkSource) else ()
         return kind(*bound, **arguments, **options)
     if layer is not None or options:
-        raise ValueError("layer and options must not be given with an existing source")
+        given = ", ".join([*(["layer"] if layer is not None else []), *options])
+        expected = f"a name, such as 'cam', to go with {given}"
+        raise ValueError(f"saliency source must be {expected}, got {type(source).__name__}")
     if isinstance(source, SaliencySource):
         return source
     if isinstance(source, nn.Module) and isinstance(capture := unwrapped(source), SaliencyCapture):

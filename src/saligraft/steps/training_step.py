@@ -54,8 +54,8 @@ class FeatureMixingStep(TrainingStep):
 
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
         for transform in self.transforms:
-            images = transform(images, generator=self.generator)
-        with self.method.mixing(self.model, images, labels, generator=self.generator) as mixed:
+            images = transform(images, generator=self._stream())
+        with self.method.mixing(self.model, images, labels, generator=self._stream()) as mixed:
             return self._output(mixed)
 
 
@@ -87,7 +87,7 @@ class ViewsStep(TrainingStep):
         return super()._plain(self.method.prepare(images), labels)
 
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
-        views = self.method.views(images, generator=self.generator)
+        views = self.method.views(images, generator=self._stream())
         logits = self._logits(torch.cat(views)).chunk(len(views))
         originals = MixedBatch.unmixed(views[0], labels)
         criterion = partial(batch_loss, self.criterion)
@@ -140,7 +140,7 @@ class ChoiceStep(TrainingStep):
         ]
 
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
-        place = self.method.draw(generator=self.generator)
+        place = self.method.draw(generator=self.generator)  # not of `_stream`: all processes make the same passes
         ddp = find_ddp(self.model)
         if ddp is not None:
             place = _of_first_process(place, ddp, images.device)

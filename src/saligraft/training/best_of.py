@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from saligraft.config.recipe_file import load_recipe
+from saligraft.config.recipe_file import load_choices
 from saligraft.io.files import write_atomic
 from saligraft.training.accelerator import is_main_process
 from saligraft.training.results import Result
@@ -45,19 +45,6 @@ class BestOf:
     def best(self) -> str:
         """The value with the lowest of these errors; ties go to the first."""
         return min(self.errors, key=self.errors.__getitem__)
-
-
-def parse_values(text: str) -> tuple[str, tuple[str, ...]]:
-    """Split "section.key=value,value" into the setting and its values.
-
-    >>> parse_values("optimizer.lr=0.1,0.2")
-    ('optimizer.lr', ('0.1', '0.2'))
-    """
-    setting, equals, values = text.partition("=")
-    each = tuple(value.strip() for value in values.split(","))
-    if not equals or not setting.strip() or not all(each) or len(set(each)) < max(2, len(each)):
-        raise ValueError(f"best-of must read section.key=value,value with different values, got {text!r}")
-    return setting.strip(), each
 
 
 def train_best_of(
@@ -100,23 +87,15 @@ def train_best_of(
         >>> sorted(result.errors)
         ['0.01', '0.1']
     """
-    setting, values = parse_values(choice)
+    setting, recipes = load_choices(recipe, choice, settings, seeds, method=method)
     _refuse_foreign(Path(out) / BEST)
-    runs: list[int | None] = [*seeds] or [None]
-    if len(set(runs)) < len(runs):
-        raise ValueError(f"seeds must differ, got {', '.join(map(str, seeds))}")
-    names = {value: f"{setting.rpartition('.')[2]}-{value}" for value in values}
+    names = {value: f"{setting.rpartition('.')[2]}-{value}" for value in recipes}
     folders = {
-        value: tuple(Path(out) / (f"{name}-seed{seed}" if len(runs) > 1 else name) for seed in runs)
+        value: tuple(Path(out) / (f"{name}-seed{run.seed}" if len(seeds) > 1 else name) for run in recipes[value])
         for value, name in names.items()
     }
-    # All are loaded first: a mistake in the last must not show after days of training.
-    recipes = {
-        value: [load_recipe(recipe, [*settings, f"{setting}={value}"], seed=seed, method=method) for seed in runs]
-        for value in values
-    }
     summaries = {}
-    for value in values:
+    for value in recipes:
         results = []
         for chosen, folder in zip(recipes[value], folders[value], strict=True):
             result = train(chosen, folder, **options)
@@ -137,7 +116,7 @@ def train_best_of(
                         for folder, summary in zip(folders[value], summaries[value], strict=True)
                     ],
                 }
-                for value in values
+                for value in recipes
             },
         }
         write_atomic(Path(out) / BEST, json.dumps(table, indent=2, allow_nan=False) + "\n")

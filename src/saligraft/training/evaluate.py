@@ -7,6 +7,7 @@ Shapes: N test images, B batch, C channels, H W pixels, K classes.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,8 @@ from saligraft import checks
 from saligraft.data import Batch
 from saligraft.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from saligraft.data.occlude import GRID, hidden_cells, occlude
-from saligraft.io.files import write_atomic
+from saligraft.io.files import name_in_errors, write_atomic
+from saligraft.io.locks import locked
 from saligraft.pixels import denormalized, normalized
 from saligraft.saliency.class_activation import ClassActivation
 from saligraft.saliency.rescale import resize_saliency
@@ -33,7 +35,7 @@ BINS = 15  # of Guo et al. (ICML 2017)
 
 @torch.no_grad()
 def evaluate(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], accelerator: Accelerator) -> Scores:
-    """Score a network on the batches of all processes together; its mode is restored afterwards.
+    """Score a network on the batches of all processes together; the modes of its modules are restored afterwards.
 
     Args:
         network: Maps images (B,C,H,W) to logits (B,K).
@@ -50,12 +52,13 @@ def evaluate(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], accel
         >>> evaluate(network, [(torch.rand(8, 3, 2, 2), torch.arange(8))], Accelerator(cpu=True))._fields
         ('test_loss', 'top1_error', 'top5_error')
     """
-    was_training = network.training
+    modes = {module: module.training for module in network.modules()}  # a frozen batch norm has its own
     network.eval()
     try:
         sums = [batch_sums(network(images).float(), labels) for images, labels in batches]
     finally:
-        network.train(was_training)
+        for module, training in modes.items():
+            module.training = training
     return total_scores(sums, accelerator)
 
 
@@ -356,7 +359,7 @@ def evaluate_corruptions(run: AnyRun, *, names: Sequence[str] = tuple(CORRUPTION
 
 
 def record_evaluation(folder: str | Path, results: Mapping[str, Any]) -> Path:
-    """Add results to evaluation.json, atomically; those of other names stay.
+    """Add results to evaluation.json, atomically; those of other names stay, also those that others add meanwhile.
 
     Args:
         folder: Folder of the file.
@@ -371,9 +374,17 @@ def record_evaluation(folder: str | Path, results: Mapping[str, Any]) -> Path:
         'evaluation.json'
     """
     path = Path(folder) / EVALUATION
-    try:
-        earlier = dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
-    except DAMAGED as error:
-        raise ValueError(f"{path} is damaged: delete it to evaluate again") from error
-    write_atomic(path, json.dumps({**earlier, **results}, indent=2, allow_nan=False) + "\n")
+    lock = path.with_name(f".{EVALUATION}.lock")
+    with name_in_errors(path):
+        path.parent.stat()  # the lock would create a missing folder
+    with locked(lock):
+        try:
+            earlier = dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+        except DAMAGED as error:
+            raise ValueError(f"{path} is damaged: delete it to evaluate again") from error
+        else:
+            write_atomic(path, json.dumps({**earlier, **results}, indent=2, allow_nan=False) + "\n")
+        finally:
+            with suppress(PermissionError):  # Windows cannot remove an open file
+                lock.unlink(missing_ok=True)  # filelock notices, and those that wait lock a new one
     return path

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from saligraft.config.method_section import Normalization
-from saligraft.config.saliency_section import SaliencySection
+from saligraft.config.saliency_section import Normalization, SaliencySection
 from saligraft.masks import expected_cells, matched_temperature
 from saligraft.saliency.rescale import resize_saliency
 from saligraft.training.saved_run import load_run

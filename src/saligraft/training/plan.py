@@ -1,4 +1,4 @@
-"""What a run would take: speed, memory and time to the end, from a few measured steps."""
+"""What a run would take: speed, memory and total time, from a few measured steps."""
 
 import itertools
 import statistics
@@ -17,6 +17,7 @@ from rich.table import Table
 
 from saligraft.config.recipe import Recipe
 from saligraft.data import Batch, Loader
+from saligraft.names import plural
 from saligraft.training.accelerator import make_accelerator, sum_over_processes
 from saligraft.training.evaluate import evaluate
 from saligraft.training.progress import SilentReporter
@@ -245,12 +246,12 @@ def print_plan(estimate: Plan, console: Console | None = None) -> None:
     for segment in estimate.segments:
         table.add_row(*_cells(segment))
     tests = ("", "", "", f"{estimate.test_images_per_second:,.0f}", "", "", duration(estimate.test_seconds))
-    table.add_row(f"{estimate.epochs} test{'s' * (estimate.epochs != 1)}", *tests)
+    table.add_row(plural(estimate.epochs, "test"), *tests)
     console.print(table)
     console.print("[dim]wait: share of the time in which a step waits for data; plain: without mixing[/dim]\n")
     count = estimate.kept_checkpoints
     kept = f"the newest {count} are kept" if count > 1 else "the newest is kept"
-    console.print(f"time to the end:  [bold]{duration(estimate.seconds)}[/bold]", highlight=False)
+    console.print(f"estimated time:   [bold]{duration(estimate.seconds)}[/bold]", highlight=False)
     console.print(f"measured on:      {_machine(estimate.machine)}", highlight=False)
     console.print(f"checkpoint:       {decimal(estimate.checkpoint_bytes)}; {kept}", highlight=False)
 
@@ -275,7 +276,7 @@ def _machine(facts: dict[str, Any]) -> str:
     if processes > 1:
         parts.append(f"{processes} processes")
     if facts["device"] == "cpu":
-        parts.append(f"{threads} thread{'s' * (threads > 1)}{' each' * (processes > 1)}")
+        parts.append(plural(threads, "thread") + (" each" if processes > 1 else ""))
     return ", ".join(parts)
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from saligraft.io.streams import unbreakable
+from saligraft.names import plural
 from saligraft.training.results import EpochMetrics, EpochTiming, has_top5
 
 SECONDS_BETWEEN_LINES = 30.0  # within an epoch, in a file or pipe
@@ -137,7 +138,9 @@ class BarReporter(Reporter):
     def start(self, title: str, epochs: int, batches: int, done: tuple[int, int] = (0, 0)) -> None:
         self.epochs = epochs
         self.note(f"{title}: {_length(epochs, batches, done)}")
-        self.task: TaskID = self.progress.add_task(f"epoch {done[0]}/{epochs}", total=batches, completed=done[1])
+        self.task: TaskID = self.progress.add_task(
+            f"epoch {min(done[0] + 1, epochs)}/{epochs}", total=batches, completed=done[1]
+        )
         self.progress.start()
 
     def note(self, text: str) -> None:
@@ -147,7 +150,7 @@ class BarReporter(Reporter):
         self.progress.advance(self.task)
 
     def epoch(self, metrics: EpochMetrics, timing: EpochTiming) -> None:  # noqa: ARG002  (the bar shows the time)
-        state = f"epoch {metrics.epoch}/{self.epochs}  top-1 error {metrics.top1_error:.2f} %"
+        state = f"epoch {min(metrics.epoch + 1, self.epochs)}/{self.epochs}  top-1 error {metrics.top1_error:.2f} %"
         self.progress.update(self.task, description=state)
 
     def close(self) -> None:
@@ -160,7 +163,7 @@ def _length(epochs: int, batches: int, done: tuple[int, int]) -> str:
         resumed = ", all of them done"
     else:
         resumed = f", resumed after batch {done[1]} in epoch {done[0] + 1}" if done != (0, 0) else ""
-    return f"{epochs} epoch{'s' * (epochs != 1)}, {batches} batch{'es' * (batches != 1)}{resumed}"
+    return f"{plural(epochs, 'epoch')}, {plural(batches, 'batch', 'batches')}{resumed}"
 
 
 def make_reporter() -> Reporter:

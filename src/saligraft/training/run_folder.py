@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_model, save_file
 from torch import nn
 
 from saligraft.config.recipe import Recipe
@@ -29,6 +29,7 @@ from saligraft.config.recipe_file import RECIPE as RECIPE
 from saligraft.config.recipe_file import RESULT as RESULT
 from saligraft.config.recipe_file import TIMING as TIMING
 from saligraft.data import Inputs
+from saligraft.hooks import unwrapped
 from saligraft.io.files import atomic_path, name_in_errors, write_atomic
 from saligraft.io.locks import LOCK, RunLock
 from saligraft.training import checkpoint
@@ -84,7 +85,7 @@ class RunFolder:
             resume: Whether the existing run is to be continued.
         """
         if overwrite and resume:
-            raise ValueError("a run is either overwritten or resumed, got both")
+            raise ValueError("overwrite and resume cannot be combined")
         folder = cls(path)
         # Leftovers of a run that was killed right at the start are ignored.
         ignored = {LOCK, f".{MARKER}.partial"} | ({MARKER} if folder.marker else set())
@@ -140,17 +141,19 @@ class RunFolder:
                 for parent in file.relative_to(self.path).parents[:-1]:
                     (self.path / parent).rmdir()
 
-    def resume(self, history: History, device: torch.device, processes: int) -> None:
+    def resume(self, recipe: Recipe, history: History, device: torch.device, processes: int) -> None:
         """Delete leftovers of a kill, and metrics and times written after the checkpoint.
 
         A finished run's other files stay until they are replaced.
 
         Args:
+            recipe: Recipe of the run, with the folder that its data are in now.
             history: The epochs before the checkpoint.
             device: Device that trains the rest.
             processes: Number of processes that train the rest.
         """
         checkpoint.remove_leftovers(self.path)
+        write_atomic(self.path / RECIPE, dump_recipe(recipe))
         facts = {"machine": machine_facts(device, processes)}
         write_atomic(self.path / TIMING, _lines([facts, *(line._asdict() for line in history.timing)]))
         text = _lines([line._asdict() for line in history.metrics])
@@ -177,14 +180,18 @@ class RunFolder:
 
         Args:
             summary: Content of result.json.
-            network: Saved to model.safetensors.
+            network: Saved to model.safetensors, without wrappers such as that of torch.compile.
             facts: Facts about the network, JSON values, for the metadata of model.safetensors.
         """
-        # One key: safetensors writes several in random order, and equal runs must have equal files.
+        # One key: safetensors writes several in random order, and equal runs must have equal files. Its `save_model`
+        # would add one for each further name of a tensor that is used in several places; `load_model` needs none.
         metadata = {} if facts is None else {METADATA: json.dumps(facts, allow_nan=False)}
+        state = unwrapped(network).state_dict(keep_vars=True)
+        names = {id(value): name for name, value in reversed(state.items())}  # the first name of each
+        tensors = {name: state[name].detach().contiguous() for name in names.values()}
         with atomic_path(self.path / MODEL) as temporary:
             try:
-                save_model(network, str(temporary), metadata)
+                save_file(tensors, str(temporary), metadata)
             except SafetensorError as error:  # how it reports a full disk
                 raise OSError(f"{error}; resume once there is room") from error
             umask = os.umask(0o077)  # it can only be read by setting it
@@ -246,14 +253,14 @@ def read_finished(folder: Path, recipe: Recipe) -> History | None:
 
     Args:
         folder: Run folder; one of another recipe is refused.
-        recipe: Recipe to resume.
+        recipe: Recipe to resume; the folder of its data may be another.
 
     Returns:
         None if the run is not finished, or if its files are inconsistent.
     """
     if not (folder / RECIPE).is_file():
         return None
-    if load_recipe(folder / RECIPE) != recipe:
+    if load_recipe(folder / RECIPE).without_root != recipe.without_root:
         raise ValueError(
             f"the run folder {folder} holds a run of another recipe: resume that one with "
             f"saligraft train {folder} --resume"
@@ -305,7 +312,7 @@ def load_weights(folder: Path, network: nn.Module) -> None:
     """
     path = _model_file(folder)
     try:
-        load_model(network, str(path))
+        load_model(unwrapped(network), str(path))
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     except RuntimeError as error:
@@ -327,7 +334,12 @@ def read_inputs(folder: Path) -> Inputs:
             facts = json.loads((file.metadata() or {})[METADATA])
         names = ("classes", "mean", "std", "image_shape")
         lists = {name: tuple(facts[name]) for name in names}
-        return Inputs(**lists, test_crop=float(facts["test_crop"]), keep_ratio=bool(facts["keep_ratio"]))
+        return Inputs(
+            **lists,
+            test_crop=float(facts["test_crop"]),
+            keep_ratio=bool(facts["keep_ratio"]),
+            normalisation_known=bool(facts.get("normalisation_known", True)),  # runs of older versions lack it
+        )
     except (SafetensorError, *DAMAGED) as error:
         raise ValueError(f"{path} is damaged: its metadata cannot be read ({error})") from error
 

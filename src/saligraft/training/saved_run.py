@@ -22,7 +22,7 @@ from saligraft.config.recipe import Recipe
 from saligraft.config.recipe_file import load_recipe, recipe_of_run
 from saligraft.data import Batch, Inputs, Split
 from saligraft.data.dataset import normalisation
-from saligraft.data.image_files import test_view
+from saligraft.data.image_files import grey, test_view
 from saligraft.saliency.base import SaliencySource
 from saligraft.saliency.sources import FeatureMap
 from saligraft.training import checkpoint
@@ -90,6 +90,21 @@ class SavedRun:
         """Names of the classes, in the order of the logits."""
         return self.inputs.classes
 
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """Mean of each channel, of pixels in [0, 1]."""
+        return self.inputs.mean
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        """Standard deviation of each channel, of pixels in [0, 1]."""
+        return self.inputs.std
+
+    def __repr__(self) -> str:  # without the whole network and recipe
+        size = "x".join(map(str, self.inputs.image_shape))
+        network, method, data = self.recipe.network.name, self.recipe.method.name, self.recipe.data.name
+        return f"SavedRun({str(self.folder)!r}: {network}, {method}, {len(self.classes)} classes of {data}, {size})"
+
     @cached_property
     def data(self) -> Split:
         """Test images."""
@@ -106,19 +121,28 @@ class SavedRun:
 
         Args:
             image: A file, a Pillow image of any size and mode, or a tensor (3,H,W) or (1,H,W), uint8 or float in
-                [0, 1]; greyscale becomes RGB, transparency is ignored.
+                [0, 1]; greyscale becomes RGB, or RGB grey for a network of one channel; transparency is ignored. If
+                the run does not know how its images were normalised: a float tensor of the network's input.
 
         Returns:
             (C,H,W) float32, the network's input.
         """
         inputs = self.inputs
-        if inputs.image_shape[0] != 3:
+        channels, data = inputs.image_shape[0], self.recipe.data.name
+        if not inputs.normalisation_known:
+            if isinstance(image, Tensor) and image.is_floating_point() and tuple(image.shape) == inputs.image_shape:
+                return image.float().cpu()
             raise ValueError(
-                f"images need a network of RGB images, with 3 channels, got one with {inputs.image_shape[0]}, trained "
-                f"on {self.recipe.data.name}"
+                f"{data} returned normalised images and has no attributes `mean` and `std`, so an image must be the "
+                f"network's input, a float tensor {inputs.image_shape}, got {_kind(image)}"
+            )
+        if channels not in (1, 3):
+            raise ValueError(
+                f"images need a network of 3 channels, RGB, or of 1, grey, got one of {channels}, trained on {data}"
             )
         scale, shift = normalisation(inputs.mean, inputs.std)
-        return test_view(image, inputs).float() * scale + shift
+        view = test_view(image, inputs)
+        return (view if channels == 3 else grey(view)).float() * scale + shift
 
     @torch.no_grad()
     def predict(self, images: Any, *, top: int = 5) -> list[list[tuple[str, float]]]:
@@ -201,6 +225,10 @@ class SavedRun:
     def saliency(self) -> SaliencySource:
         """The paper's forward saliency, of the layer that the run itself used if it named one."""
         return FeatureMap(self.network, self.recipe.method.saliency.feature_layer)
+
+
+def _kind(image: Any) -> str:
+    return f"{image.dtype} {tuple(image.shape)}" if isinstance(image, Tensor) else type(image).__name__
 
 
 def load_run(

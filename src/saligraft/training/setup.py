@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from saligraft import data as datasets
 from saligraft.compiling import compiled_model
-from saligraft.config.method_section import Normalization
 from saligraft.config.recipe import Recipe
+from saligraft.config.saliency_section import Normalization
 from saligraft.data import Inputs, Loader, Split, make_data_loader
 from saligraft.data.keyed_draws import key
 from saligraft.data.per_class_subset import first_classes, per_class_subset
@@ -20,6 +20,7 @@ from saligraft.hooks import Mode, without_trace
 from saligraft.import_path import is_given, is_import_path
 from saligraft.methods import BatchMixer, FeatureMixer, ImageTransform, MethodChoice, StepStrategy
 from saligraft.methods.kinds import Method
+from saligraft.names import one_line
 from saligraft.networks import build_network
 from saligraft.saliency.memory import SaliencyMemory
 from saligraft.step import TrainingStep
@@ -199,12 +200,13 @@ def _check_logits(network: nn.Module, data: Split | Inputs, name: str) -> None:
         with without_trace(network, images, "eval"):
             logits = network(images)
     except Exception as error:  # the user's code
-        reason = " ".join(str(error).split())
-        raise ValueError(f"network {name!r} cannot take images {tuple(images.shape)}: {reason}") from error
+        shape = tuple(images.shape)
+        raise ValueError(f"network {name!r} cannot take images {shape}: {one_line(error)}") from error
     expected = (2, len(data.classes))
     if not isinstance(logits, Tensor) or tuple(logits.shape) != expected:
         got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
-        raise ValueError(f"network {name!r} must give logits {expected} for 2 images, got {got}")
+        advice = "" if isinstance(logits, Tensor) else "; recipes need a network whose forward returns the logits alone"
+        raise ValueError(f"network {name!r} must give logits {expected} for 2 images, got {got}{advice}")
 
 
 def make_step(

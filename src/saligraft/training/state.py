@@ -85,6 +85,8 @@ class Learner(NamedTuple):
         if self.average is not None:
             for name, value in self.average.state_dict().items():
                 (shared if NETWORK + name in shared else own)[AVERAGE + name] = value
+        # Copies: a layer or weight in several places has several names, and safetensors takes each memory once.
+        own = {name: value.clone() for name, value in own.items()}
         optimizer = self.optimizer.state_dict()
         groups = {f"{GROUP}{index}": group for index, group in enumerate(optimizer["param_groups"])}
         for index, entry in {**optimizer["state"], **groups}.items():
@@ -165,13 +167,13 @@ def run_conditions(recipe: Recipe, accelerator: Accelerator, train_data: Split, 
     """Return what a resumed run must or should have in common with the one before it, for state.json.
 
     Args:
-        recipe: Enters as a digest.
+        recipe: Enters as a digest, without the folder of its data.
         accelerator: The run's accelerator: device and processes.
         train_data: Enters with its classes, number of samples and digest.
         test_data: Enters with its number of samples and digest.
     """
     return {
-        "recipe": hashlib.sha256(dump_recipe(recipe).encode()).hexdigest(),
+        "recipe": hashlib.sha256(dump_recipe(recipe.without_root).encode()).hexdigest(),
         "processes": accelerator.num_processes,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

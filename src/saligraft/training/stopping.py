@@ -21,16 +21,18 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "
 
 
 class RunStopped(KeyboardInterrupt):
-    """A signal stopped the run, which has saved a checkpoint to resume from.
+    """A signal stopped the run, which has saved a checkpoint to resume from, or came when it was finished.
 
     Args:
         signal_number: Number of the signal.
         folder: The run folder; None for a run that writes none.
+        finished: Whether the run was finished.
     """
 
-    def __init__(self, signal_number: int, folder: Path | None) -> None:
+    def __init__(self, signal_number: int, folder: Path | None, *, finished: bool = False) -> None:
         self.signal_number, self.folder = signal_number, folder
-        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
+        when = ", after the run was finished" if finished else ""
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}{when}")
 
     @property
     def exit_code(self) -> int:

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from saligraft import checks
-from saligraft.config.method_section import Normalization
 from saligraft.config.recipe import Recipe, make_recipe
+from saligraft.config.saliency_section import Normalization
 from saligraft.data import Batch, Split
 from saligraft.data.keyed_draws import key
 from saligraft.data.own_data import as_splits
@@ -68,7 +68,7 @@ def train(
 ) -> Result:
     """Train a recipe and write the run folder; result.json is written last.
 
-    SIGTERM, SIGHUP and Ctrl-C save a checkpoint and raise `RunStopped`.
+    SIGTERM, SIGHUP and Ctrl-C save a checkpoint and raise `RunStopped`, also where the run is already finished.
 
     Args:
         recipe: What to train.
@@ -121,7 +121,10 @@ def train(
         trainer = Trainer(
             recipe, accelerator, path=path, folder=folder, reporter=reporter, stop=stop, model=model, splits=splits
         )
-        return trainer.fit(resume=resume)
+        result = trainer.fit(resume=resume)
+    if signal_number := stop.agreed(accelerator, now=True):  # the caller may have more to do
+        raise RunStopped(signal_number, path, finished=True)
+    return result
 
 
 def record_given(
@@ -444,7 +447,7 @@ class Trainer:
                 if history is None:
                     self.folder.start(self.recipe, *machine, self.conditions["data"])
                 else:
-                    self.folder.resume(history, *machine)
+                    self.folder.resume(self.recipe, history, *machine)
 
     def _finish(self) -> Result:
         network = self.tested_network

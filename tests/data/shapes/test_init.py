@@ -1,4 +1,4 @@
-"""The data set as a whole: its promises, and that nothing but shape tells the class."""
+"""The data set as a whole: its promises, and that only the shape reveals the class."""
 
 from typing import Any
 
@@ -176,7 +176,7 @@ def test_the_background_does_not_tell_the_class(train: ImageData, test: ImageDat
 
 @pytest.mark.slow
 def test_the_probe_finds_a_leak_where_there_is_one(train: ImageData, test: ImageData) -> None:
-    """The silhouette tells the class even to a linear probe, and so would a faint tint by class."""
+    """The silhouette reveals the class even to a linear probe, and so would a faint tint by class."""
     masks = [data.masks for data in (train, test)]
     assert masks[0] is not None
     assert masks[1] is not None

@@ -1,4 +1,4 @@
-"""Puzzle Mix as a whole: an independent composition, what a mask means, and what stays as it was."""
+"""Puzzle Mix as a whole: an independent composition, what a mask means, and what is left unchanged."""
 
 import sys
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from saligraft.data.files import data_root
+from saligraft.data.files import data_root, download_command
 
 RATE = 16000  # samples per second, in all files of the set
 SECOND = RATE  # samples of a clip after padding or cropping
@@ -26,10 +26,10 @@ _PERCENT = {"validation": 10, "test": 20}  # upper bounds: a tenth each
 # (Warden, 2018) counts 105,829 clips.
 _COUNTS = {"v0.01": 64721, "v0.02": 105829}
 _WORDS_1 = (
-    *("bed", "bird", "cat", "dog", "down", "eight", "five", "four", "go", "happy", "house", "left", "marvin", "nine"),
-    *("no", "off", "on", "one", "right", "seven", "sheila", "six", "stop", "three", "tree", "two", "up", "wow", "yes"),
+    "bed", "bird", "cat", "dog", "down", "eight", "five", "four", "go", "happy", "house", "left", "marvin", "nine",
+    "no", "off", "on", "one", "right", "seven", "sheila", "six", "stop", "three", "tree", "two", "up", "wow", "yes",
     "zero",
-)
+)  # fmt: skip
 _WORDS_2 = tuple(sorted((*_WORDS_1, "backward", "follow", "forward", "learn", "visual")))
 _PLACE = "the folder that holds the unpacked speech_commands_v0.01.tar.gz or speech_commands_v0.02.tar.gz"
 
@@ -42,7 +42,8 @@ def find_root(root: str | Path | None) -> Path:
     """
     folder = data_root("speech-commands", root)
     if not folder.is_dir():
-        raise ValueError(f"root must name {_PLACE}, but {folder} is not a folder")
+        command = download_command("speech-commands", folder)
+        raise ValueError(f"root must name {_PLACE}, but {folder} is not a folder; to download it: {command}")
     candidates = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
     places = [place for place in candidates if any((place / word).is_dir() for word in _WORDS_1)]
     if folder in places or len(places) == 1:

@@ -139,7 +139,7 @@ class AugMix(StepStrategy):
         if not LEAST_LEVEL <= self.severity <= 10:
             raise ValueError(f"severity must be in [{LEAST_LEVEL}, 10], got {self.severity}")
         for name in ("mean", "std"):
-            values = tuple(getattr(self, name))
+            values = checks.numbers(name, getattr(self, name))
             if len(values) != 3:
                 raise ValueError(f"{name} must have 3 entries (red, green, blue), got {len(values)}")
             object.__setattr__(self, name, values)

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from saligraft import checks, draws
 from saligraft.batch import AlteredBatch, MixedBatch
 from saligraft.grafting import blend
-from saligraft.hooks import changed_output, exclusive_use, layer_name, refuse_compiled, unwrapped
+from saligraft.hooks import changed_output, exclusive_use, layer_name, refuse_compiled, refuse_replicas, unwrapped
 from saligraft.methods.base import check_batch
 from saligraft.methods.kinds import FeatureMixer
 from saligraft.methods.manifold_mixup.layers import INPUT, mixing_layers
@@ -106,6 +106,8 @@ class ManifoldMixup(FeatureMixer):
             model: the model in training.
             images: (B, C, H, W); the default layers depend on their size.
         """
+        if self.layers != (INPUT,):
+            refuse_replicas(model)
         if self.layers is None:
             refuse_compiled(model)
             return mixing_layers(unwrapped(model), images)

@@ -2,8 +2,8 @@
 
 import torch
 
-from saligraft.experiments import measuring
-from saligraft.experiments.measuring import peak_bytes, time_in_turn
+from saligraft.experiments import bench_instruments
+from saligraft.experiments.bench_instruments import peak_bytes, time_in_turn
 
 
 def test_every_contender_runs_in_every_round_and_time_ends_the_rounds() -> None:
@@ -25,13 +25,13 @@ def test_peak_counts_what_lives_at_once() -> None:
 
 def test_threads_are_put_back() -> None:
     before = torch.get_num_threads()
-    with measuring.threads(before + 1):
+    with bench_instruments.threads(before + 1):
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before
 
 
 def test_facts_name_commit_machine_versions_and_threads() -> None:
-    facts = measuring.facts()
+    facts = bench_instruments.facts()
     assert facts.keys() == {"commit", "processor", "system", "load", "threads", "versions"}
     assert facts["versions"]["torch"] == torch.__version__.partition("+")[0]
     assert facts["threads"] == torch.get_num_threads()

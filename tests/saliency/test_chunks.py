@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from saligraft.saliency.cached import CACHED_VALUES, in_cached_parts
+from saligraft.saliency.chunks import CACHED_VALUES, in_chunks
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_parts_are_as_large_as_the_cache_allows(values: int, device: str, parts:
         return part * 2
 
     batch = torch.arange(7.0, device=device)
-    maps = in_cached_parts(compute, batch, values)
+    maps = in_chunks(compute, batch, values)
     assert sizes == parts
     assert maps.shape == batch.shape
     if device == "cpu":
@@ -36,5 +36,5 @@ def test_a_compiled_graph_has_one_part() -> None:
         assert len(part) == 7
         return part * 2
 
-    compiled = torch.compile(in_cached_parts, backend="eager", fullgraph=True)
+    compiled = torch.compile(in_chunks, backend="eager", fullgraph=True)
     assert torch.equal(compiled(compute, torch.arange(7.0), CACHED_VALUES), torch.arange(7.0) * 2)

@@ -11,7 +11,7 @@ from torch import Tensor
 CACHED_VALUES = 2**18
 
 
-def in_cached_parts(compute: Callable[[Tensor], Tensor], batch: Tensor, values: int) -> Tensor:
+def in_chunks(compute: Callable[[Tensor], Tensor], batch: Tensor, values: int) -> Tensor:
     """Compute maps of a few samples at a time on a CPU, so that its cache holds the intermediate results.
 
     Other devices and compiled graphs, which fuse the steps, compute the batch at once.
