@@ -10,16 +10,19 @@ from saligraft.training import SilentReporter, load_recipe, train
 
 
 @pytest.mark.slow
-def test_the_demo_end_to_end_and_again(tmp_path: Path, capsys) -> None:
+def test_the_demo_end_to_end_and_again(tmp_path: Path, capsys, monkeypatch) -> None:
     out = tmp_path / "demo"
-    command = ["demo", "--scale", "smoke", "--seeds", "1", "--jobs", "1", "--out", str(out)]
+    command = ["demo", "--scale", "smoke", "--jobs", "1", "--out", str(out)]
+    monkeypatch.setattr("sys.argv", ["saligraft", *command])
     assert run(command) == 0
     first = capsys.readouterr().out
-    assert "4 runs, 0 of them finished" in first
+    assert "8 runs, 0 of them finished" in first
     assert first.splitlines()[1].startswith("Less than a minute on 1 idle core;")
     assert "| Plain at equal passes |" in first
-    assert first.splitlines()[-2].startswith("Over 1 paired seed, the error with Saliency Grafting cannot be")
-    assert first.splitlines()[-1] == f"Page: {out / 'report.html'}"
+    *_, verdict, page, advice = first.splitlines()
+    assert verdict.startswith("Over 2 paired seeds, the error with Saliency Grafting cannot be")
+    assert page == f"Page: {out / 'report.html'}"
+    assert advice.endswith(f"runs kept: saligraft {' '.join(command)} --seeds 5")
     folder = next(out.glob("runs/*saliency-grafting*/seed-0"))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -69,3 +69,5 @@ def demo(
         print_table(console, table)
     console.print(verdict, style="bold", soft_wrap=not console.is_terminal, highlight=False)
     print(f"Page: {page}")
+    if seeds is None:
+        print(f"For narrower intervals, with these runs kept: {typed_command()} --seeds 5")
