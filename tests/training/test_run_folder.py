@@ -330,6 +330,24 @@ def test_a_number_that_json_cannot_hold_is_refused(tmp_path: Path) -> None:
         RunFolder(tmp_path).add_epoch(METRICS._replace(train_loss=float("nan")), TIMING)
 
 
+def shared_tensors(seed: int) -> nn.Module:
+    """A batch norm under two names, two weights in one memory, and a buffer that shows part of another."""
+    torch.manual_seed(seed)
+    norm, one, other = nn.BatchNorm1d(4), nn.Linear(4, 4), nn.Linear(4, 4)
+    norm.num_batches_tracked.fill_(seed)
+    other.weight.data = one.weight.data
+    one.register_buffer("part", other.bias.detach()[:2])
+    return nn.Sequential(norm, one, norm, other)
+
+
+def test_tensors_that_share_memory_are_saved_and_loaded(tmp_path: Path) -> None:
+    saved, loaded = shared_tensors(1), shared_tensors(2)
+    RunFolder(tmp_path).finish({}, saved)
+    load_weights(tmp_path, loaded)
+    for name, value in saved.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value), name
+
+
 def test_weights_that_are_missing_or_do_not_fit_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"holds no model.safetensors"):
         load_weights(tmp_path, nn.Linear(2, 2))

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_model, save_file
-from torch import nn
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from saligraft.config.recipe import Recipe
 from saligraft.config.recipe_file import MARKER as MARKER
@@ -184,11 +184,12 @@ class RunFolder:
             facts: Facts about the network, JSON values, for the metadata of model.safetensors.
         """
         # One key: safetensors writes several in random order, and equal runs must have equal files. Its `save_model`
-        # would add one for each further name of a tensor that is used in several places; `load_model` needs none.
+        # would add one for each further name of a tensor that is used in several places.
         metadata = {} if facts is None else {METADATA: json.dumps(facts, allow_nan=False)}
-        state = unwrapped(network).state_dict(keep_vars=True)
-        names = {id(value): name for name, value in reversed(state.items())}  # the first name of each
-        tensors = {name: state[name].detach().contiguous() for name in names.values()}
+        # Copies: different tensors may be views of one memory, which safetensors refuses.
+        tensors = {
+            names[0]: value.detach().clone(memory_format=torch.contiguous_format) for names, value in _tensors(network)
+        }
         with atomic_path(self.path / MODEL) as temporary:
             try:
                 save_file(tensors, str(temporary), metadata)
@@ -312,7 +313,11 @@ def load_weights(folder: Path, network: nn.Module) -> None:
     """
     path = _model_file(folder)
     try:
-        load_model(unwrapped(network), str(path))
+        tensors = load_file(path)
+        for names, _ in _tensors(network):
+            if saved := next((name for name in names if name in tensors), None):
+                tensors |= dict.fromkeys(names, tensors[saved])
+        unwrapped(network).load_state_dict(tensors)
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     except RuntimeError as error:
@@ -320,6 +325,15 @@ def load_weights(folder: Path, network: nn.Module) -> None:
         first = complaints[0].rstrip(".") if complaints else str(error)
         more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
         raise ValueError(f"{path} does not fit the recipe's network: {first}{more}") from error
+
+
+def _tensors(network: nn.Module) -> list[tuple[list[str], Tensor]]:
+    """Names and value of each tensor of a network; of a layer or weight in several places, all names."""
+    state = unwrapped(network).state_dict(keep_vars=True)
+    names: dict[int, list[str]] = {}
+    for name, value in state.items():
+        names.setdefault(id(value), []).append(name)
+    return [(each, state[each[0]]) for each in names.values()]
 
 
 def read_inputs(folder: Path) -> Inputs:
