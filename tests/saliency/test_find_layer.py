@@ -309,6 +309,28 @@ def test_a_signal_network_with_norms_of_channels_keeps_its_last_map():
     assert str(capture.site) == "output of '1'"
 
 
+class NormBeforePooling(nn.Module):
+    """Convolutions, and a norm of channels in the last axis before pooling."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.norm, self.fc = layer, nn.LayerNorm(8), nn.Linear(8, 4)
+
+    def forward(self, inputs):
+        return self.fc(self.norm(self.layer(inputs).flatten(2).transpose(1, 2)).mean(1))
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [(nn.Conv1d(1, 8, 4, 4), (3, 1, 40)), (nn.Conv3d(3, 8, 4, 4), (3, 3, 8, 16, 16))],
+    ids=["signal", "video"],
+)
+def test_a_norm_before_pooling_makes_no_transformer(layer, shape):
+    capture = SaliencyCapture(NormBeforePooling(layer))
+    capture(torch.randn(shape))
+    assert str(capture.site) == "output of 'layer'"
+
+
 def test_a_multilayer_perceptron_is_refused_with_its_modules_listed():
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, 4))
     with pytest.raises(ValueError, match=r"map of the image.*1 \(2, 16\); 2 \(2, 16\); 3 \(2, 4\)"):

@@ -159,6 +159,7 @@ class _MapSearch(TorchFunctionMode):
         self.reading: Reading | None = None
         self.stray_tokens: tuple[int, ...] | None = None  # shape of tokens after the map that form no grid
         self.earlier: list[Site] = []
+        self._token_norms = 0  # norms of tokens after the map of a video or signal
         self._network, self._layer, self._after_norm = network, layer, after_norm
         self._image, self._dims = image_shape(images), images.ndim
         self._channels_first: set[tuple[int, ...]] = set()  # shapes of maps of videos and signals
@@ -274,11 +275,13 @@ class _MapSearch(TorchFunctionMode):
     def _are_stray_tokens(self, tensor: Tensor, origin: nn.Module | None) -> bool:
         """Tokens as wide as the map's that form no grid: the network dropped or pooled some and uses the rest.
 
-        Of videos and signals, whose tokens are not read: normalised ones, as in every block of a transformer.
+        Of videos and signals, whose tokens are not read: those normalised twice or more, as in every block of a
+        transformer; once may be a norm before the pooling.
         """
         if self._dims != 4:
             per_token = _is_norm(origin) and not isinstance(origin, nn.GroupNorm)
-            return per_token and self._tensor is not None and tensor[..., 0].numel() > self._image.batch
+            self._token_norms += per_token and self._tensor is not None and tensor[..., 0].numel() > self._image.batch
+            return self._token_norms > 1
         if self._tensor is None or not self._tensor.ndim == tensor.ndim == 3:
             return False
         (batch, tokens, channels), held = tensor.shape, self._tensor.shape
@@ -287,7 +290,7 @@ class _MapSearch(TorchFunctionMode):
     def _hold(self, tensor: Tensor, reading: Reading, sites: list[Site]) -> None:
         if (site := self.best_site()) is not None:
             self.earlier.append(site)
-        self.stray_tokens = None
+        self.stray_tokens, self._token_norms = None, 0
         self._tensor, self._version, self._sites, self.reading = tensor, _version(tensor), sites, reading
 
     def _holds(self, tensor: object) -> bool:
