@@ -215,10 +215,10 @@ def test_wrong_batches_and_options_are_named(tmp_path: Path) -> None:
         GraftingTrainer(model=model, compute_loss_func=lambda *_: None)
     with pytest.raises(ValueError, match=r"step_options must be one of 'method', .*; got 'layerr'"):
         GraftingTrainer(model=model, step_options={"layerr": 1})
-    model.config.problem_type = "regression"
     smoothed = trainer_of(model, tmp_path, label_smoothing_factor=0.1)
-    with pytest.raises(ValueError, match="label_smoothing_factor must be 0 for regression, got"):
-        smoothed.compute_loss(model, {"pixel_values": ROWS.images, "labels": ROWS.labels})
+    for model.config.problem_type in ("regression", "multi_label_classification"):
+        with pytest.raises(ValueError, match=f"label_smoothing_factor must be 0 for {model.config.problem_type}, got"):
+            smoothed.compute_loss(model, {"pixel_values": ROWS.images, "labels": ROWS.labels})
     model.config.problem_type = "ranking"
     with pytest.raises(ValueError, match="problem_type must be one of"):
         trainer.compute_loss(model, {"pixel_values": INDICES.images, "labels": INDICES.labels})

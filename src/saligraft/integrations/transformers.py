@@ -141,8 +141,8 @@ class GraftingTrainer(Trainer):
         criterion = CRITERIA[problem]
         if self.label_smoother is not None:
             factor = self.args.label_smoothing_factor
-            if problem == "regression" and "criterion" not in self._step_options:
-                raise ValueError(f"label_smoothing_factor must be 0 for regression, got {factor}")
+            if criterion is not mixed_cross_entropy and "criterion" not in self._step_options:
+                raise ValueError(f"label_smoothing_factor must be 0 for {problem}, got {factor}")
             criterion = partial(mixed_cross_entropy, label_smoothing=factor)
         step = GraftingStep(model, **{"criterion": criterion, **self._step_options})
         # A checkpoint of the Trainer does not hold the step's state, but tells how many batches were seen.
