@@ -177,7 +177,8 @@ def test_one_of_several_processes_ends_without_finalizing_python(tmp_path: Path)
     """Threads of torch that still need the interpreter would abort it then; its output must not be lost."""
     script = "import atexit; atexit.register(print, 'finalizing'); from saligraft.cli import main; main()"
     ends = []
-    for processes, arguments in (("1", ["--version"]), ("2", ["--version"]), ("2", ["train", "nothing"])):
+    runs = ("", ["--version"]), ("1", ["--version"]), ("2", ["--version"]), ("2", ["train", "nothing"])
+    for processes, arguments in runs:
         with (tmp_path / "output").open("w+") as output:  # not a terminal, so it is buffered
             done = subprocess.run(
                 [sys.executable, "-c", script, *arguments],
@@ -186,7 +187,7 @@ def test_one_of_several_processes_ends_without_finalizing_python(tmp_path: Path)
             output.seek(0)
             *lines, last = output.read().splitlines()
             ends.append((done.returncode, last if last == "finalizing" else last.split()[0], len(lines)))
-    assert ends == [(0, "finalizing", 1), (0, "saligraft", 0), (2, "saligraft:", 0)]
+    assert ends == [*[(0, "finalizing", 1)] * 2, (0, "saligraft", 0), (2, "saligraft:", 0)]
 
 
 def test_our_warnings_are_one_line_and_others_are_python_s(capsys: pytest.CaptureFixture[str]) -> None:

@@ -176,7 +176,7 @@ def main() -> None:
     sys.stdout, sys.stderr = unbreakable(sys.stdout, BrokenPipeError), unbreakable(sys.stderr)
     warnings.showwarning = _show_warning
     code = run()
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if os.environ.get("WORLD_SIZE", "") not in ("", "1"):
         # gloo's threads may not have released their last tensors yet; one that does so while the interpreter finalizes
         # aborts the process (pytorch/pytorch#190489), and the launcher then kills the others.
         for stream in filter(None, (sys.stdout, sys.stderr)):
