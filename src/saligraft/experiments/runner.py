@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
+from saligraft.config.recipe_file import toml_value
 from saligraft.experiments.experiment import MEASURES, Job, read_measures
 from saligraft.experiments.measures import MEASURE_FUNCTIONS
 from saligraft.import_path import install_command
@@ -119,7 +120,7 @@ def run_job(job: Job) -> None:
     if not job.missing:
         return
     root = job.recipe.data.root  # where the data are now, perhaps not where the run was trained
-    tested = load_run(job.folder, [] if root is None else [f"data.root={root}"])
+    tested = load_run(job.folder, [] if root is None else [f"data.root={toml_value(root)}"])
     for name in job.missing:
         measures = {**read_measures(job.folder), name: MEASURE_FUNCTIONS[name](tested)}
         write_atomic(job.folder / MEASURES, json.dumps(measures, indent=2) + "\n")
