@@ -12,7 +12,7 @@ from torch import nn
 
 from saligraft import cli
 from saligraft.data import load
-from saligraft.training import SilentReporter, load_run, make_recipe, train
+from saligraft.training import SilentReporter, evaluate_corruptions, load_run, make_recipe, train
 
 CODE = '''
 from dataclasses import dataclass
@@ -309,6 +309,8 @@ def test_predictions_normalise_as_the_data_set_did(tmp_path: Path) -> None:
     assert [best[0][1] for best in unknown.predict(normalised, top=1)] == pytest.approx(expected)
     with pytest.raises(ValueError, match=r"no attributes `mean` and `std`, so an image must be .*, got torch.uint8"):
         unknown.predict(pixels)
+    with pytest.raises(ValueError, match=r"corruptions need images in .* has no attributes `mean` and `std`"):
+        evaluate_corruptions(unknown)
     scaled = trained_on(pixels / 255, tmp_path / "scaled")  # by ToTensor alone
     torch.testing.assert_close(scaled.transform(pixels[0]), pixels[0] / 255)
 

@@ -345,6 +345,11 @@ def evaluate_corruptions(run: AnyRun, *, names: Sequence[str] = tuple(CORRUPTION
     for name in names:
         checks.one_of("corruption", name, tuple(CORRUPTIONS))
     run = _load(run)
+    if not run.inputs.normalisation_known:
+        raise ValueError(
+            f"corruptions need images in [0, 1], but {run.recipe.data.name} returned normalised ones and has no "
+            "attributes `mean` and `std`"
+        )
     cases = [(name, severity) for name in names for severity in SEVERITIES]
     statistics = run.data.mean, run.data.std
 
