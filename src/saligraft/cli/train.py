@@ -139,6 +139,7 @@ def train(
     chosen, *_ = firsts = [runs[0] for runs in choices.values()]
 
     from saligraft import training
+    from saligraft.names import plural
     from saligraft.reports.run_report import write_run_page
     from saligraft.training.run_folder import read_marker
 
@@ -159,7 +160,7 @@ def train(
         if outcome is not None:
             runs = [(value, summary) for value, summaries in outcome.summaries.items() for summary in summaries]
             _print_results({f"{value}, seed {summary['seed']}": summary for value, summary in runs})
-            count = f"{len(each)} seed{'s' * (len(each) > 1)}"
+            count = plural(len(each), "seed")
             best = f"{outcome.best} ({outcome.errors[outcome.best]:.2f} % top-1 error, mean of {count})"
             print(f"best {outcome.setting}: {best}, selected by test error, so the number is optimistic")
             print("\n".join(f"run folder: {path}" for path in outcome.folders[outcome.best]))

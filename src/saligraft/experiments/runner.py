@@ -27,6 +27,7 @@ from saligraft.experiments.experiment import MEASURES, Job, read_measures
 from saligraft.experiments.measures import MEASURE_FUNCTIONS
 from saligraft.import_path import install_command
 from saligraft.io.files import write_atomic
+from saligraft.names import one_line, plural
 from saligraft.training import RunStopped, SilentReporter, load_run, train
 from saligraft.training.accelerator import only_cpu
 from saligraft.training.run_folder import METRICS, read_marker
@@ -65,7 +66,7 @@ def run_jobs(jobs: Sequence[Job], launch: Launcher, say: Callable[[str], None] =
         measures = tuple(dict.fromkeys((*known.measures, *job.measures)))
         merged[job.folder] = replace(known, measures=measures)
     missing = [job for job in merged.values() if not job.done]
-    say(f"{len(merged)} run{'s' * (len(merged) != 1)}, {len(merged) - len(missing)} of them finished")
+    say(f"{plural(len(merged), 'run')}, {len(merged) - len(missing)} of them finished")
     failures: dict[Path, str] = {}
     ended = 0
 
@@ -73,7 +74,7 @@ def run_jobs(jobs: Sequence[Job], launch: Launcher, say: Callable[[str], None] =
         nonlocal ended
         ended += 1
         if error is not None:
-            failures[job.folder] = " ".join(str(error).split()) or type(error).__name__
+            failures[job.folder] = one_line(error)
         say(f"{ended}/{len(missing)} {job.label}: {failures.get(job.folder, 'done')}")
 
     if missing:
