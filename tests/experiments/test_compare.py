@@ -51,6 +51,15 @@ def test_runs_tested_on_other_images_are_not_ranked(folder: Path) -> None:
     assert "Differences, paired by seed" not in tables
 
 
+def test_runs_of_one_recipe_on_other_images_are_refused(folder: Path) -> None:
+    for seed in (0, 1):
+        data = {"test": {"digest": f"{seed}"}}  # as behind another data.root
+        marker = {"format": "saligraft run 1", "run": "0" * 32, "files": [], "data": data}
+        (folder / f"none-{seed}" / "run.json").write_text(json.dumps(marker))
+    with pytest.raises(ValueError, match=r"must be tested on the same images, got others in .*none-0 and .*none-1$"):
+        group_runs(find_runs([folder]))
+
+
 def test_the_top5_error_of_five_classes_is_not_shown(folder: Path) -> None:
     for name in ("cutmix-0", "none-0"):
         data = {"classes": ["a", "b"], "test": {"digest": "1"}}

@@ -42,23 +42,29 @@ class Group(SeedRuns):
 
     def values(self, metric: Metric) -> dict[int, float]:
         """The metric by seed; nothing for the top-5 error of five classes or fewer."""
-        classes = self._data().get("classes")
+        classes = self._data.get("classes")
         shown = metric != BEST_TOP5 or has_top5(None if classes is None else len(classes))
         return super().values(metric) if shown else {}
 
     @property
     def tested_on(self) -> str:
         """Digest of the test images, or the name of the data set where the run did not record it."""
-        return str(self._data().get("test", {}).get("digest", self.recipe.data.name))
+        return str(self._data.get("test", {}).get("digest", self.recipe.data.name))
 
+    @property
     def _data(self) -> dict[str, Any]:
         """What the first run recorded of its data."""
-        return (read_marker(next(iter(self.folders.values()))) or {}).get("data") or {}
+        return _recorded_data(next(iter(self.folders.values())))
 
     def difference(self, baseline: SeedRuns, metric: Metric) -> Difference | None:
         """The paired difference to another group; also None on other test images."""
         same_data = isinstance(baseline, Group) and self.tested_on == baseline.tested_on
         return super().difference(baseline, metric) if same_data else None
+
+
+def _recorded_data(folder: Path) -> dict[str, Any]:
+    """What a run recorded of its data."""
+    return (read_marker(folder) or {}).get("data") or {}
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
@@ -96,7 +102,7 @@ def group_runs(folders: Sequence[Path]) -> list[Group]:
         counts.
 
     Raises:
-        ValueError: All runs have the same recipe and seed.
+        ValueError: All runs have the same recipe and seed, or those of one recipe were tested on different images.
     """
     recipes = {folder: load_recipe(folder / RECIPE) for folder in folders}
     groups: dict[str, dict[int, Path]] = {}
@@ -105,6 +111,12 @@ def group_runs(folders: Sequence[Path]) -> list[Group]:
         groups.setdefault(key, {}).setdefault(recipe.seed, folder)
     if sum(map(len, groups.values())) < 2:
         raise ValueError(f"runs must differ in recipe or seed, got the same in {' and '.join(map(str, folders))}")
+    for runs in groups.values():
+        tested = {_recorded_data(folder).get("test", {}).get("digest"): folder for folder in runs.values()}
+        tested.pop(None, None)
+        if len(tested) > 1:
+            one, other, *_ = tested.values()
+            raise ValueError(f"runs of one recipe must be tested on the same images, got others in {one} and {other}")
     first = [recipes[next(iter(runs.values()))] for runs in groups.values()]
     unordered = [
         Group(
