@@ -99,3 +99,22 @@ def test_bad_input_is_named() -> None:
         InputGradient(model)(torch.randn(3, 3, 5, 6))
     with pytest.raises(ValueError, match="labels must have one entry per image: expected 3, got 2"):
         InputGradient(model)(torch.randn(3, 3, 5, 6), torch.tensor([0, 1]))
+
+
+class Frozen(nn.Module):
+    """Features computed under no_grad, as by wrappers of pretrained backbones."""
+
+    def __init__(self, head: bool) -> None:
+        super().__init__()
+        self.backbone, self.head = linear_model(), nn.Linear(K, K) if head else nn.Identity()
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            features = self.backbone(images)
+        return self.head(features)
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_a_network_that_cuts_the_gradient_is_named(head: bool) -> None:
+    with pytest.raises(ValueError, match=r"model must pass gradients to its images.*got none.*saliency_source="):
+        InputGradient(Frozen(head))(torch.randn(3, 3, 5, 6), torch.tensor([2, 0, 3]))

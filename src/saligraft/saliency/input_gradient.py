@@ -110,7 +110,14 @@ class InputGradient(NetworkSource):
                 total = F.cross_entropy(checks.at_least_float32(logits), targets, reduction="sum")
             else:
                 total = label_scores(logits, labels).sum()
-            (gradient,) = torch.autograd.grad(total, images, retain_graph=keep_graph)
+            gradient = None
+            if total.requires_grad:
+                (gradient,) = torch.autograd.grad(total, images, retain_graph=keep_graph, allow_unused=True)
+        if gradient is None:
+            raise ValueError(
+                "model must pass gradients to its images for the source 'input-gradient', got none, as from layers "
+                "under torch.no_grad(): name another source by saliency_source="
+            )
         return logits, gradient
 
 
