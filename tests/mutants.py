@@ -261,15 +261,15 @@ MUTANTS = [
     Mutant(
         "coin-inverted",
         "draws.py",
-        'if per == "sample" else 1, generator=generator) < probability',
-        'if per == "sample" else 1, generator=generator) > probability',
+        'if per == "sample" else 1, generator=generator, device="cpu") < probability',
+        'if per == "sample" else 1, generator=generator, device="cpu") > probability',
     ),
     Mutant("beta-skewed", "draws.py", "stream.betavariate(alpha, alpha)", "stream.betavariate(alpha, 2 * alpha)"),
     Mutant(
         "cells-inverted",
         "draws.py",
-        "generator=generator) < probability[:, None, None]",
-        "generator=generator) > probability[:, None, None]",
+        'generator=generator, device="cpu") < probability[:, None, None]',
+        'generator=generator, device="cpu") > probability[:, None, None]',
     ),
     Mutant("box-not-centred", "draws.py", "(centre - half).clamp", "(centre - 2 * half).clamp"),
     Mutant("box-not-clipped", "draws.py", "torch.minimum(centre + half, limit)", "centre + half"),
@@ -468,7 +468,7 @@ MUTANTS = [
     Mutant(
         "choice-weights-ignored",
         "draws.py",
-        "torch.multinomial(torch.tensor(probabilities), count,",
+        'torch.multinomial(torch.tensor(probabilities, device="cpu"), count,',
         "torch.multinomial(torch.ones(len(probabilities)), count,",
     ),
     Mutant(

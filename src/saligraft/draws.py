@@ -1,7 +1,8 @@
 """All random draws of the methods: partners, coins, Beta ratios, grids, cells and boxes, made on the host.
 
 Draws come from a CPU `torch.Generator` (torch's global one if none is given), so that one seed gives the same draws on
-every device; `to_device` moves them without blocking. The functions that apply a draw take it as an argument.
+every device, whatever torch's default device is; `to_device` moves them without blocking. The functions that apply a
+draw take it as an argument.
 """
 
 import math
@@ -31,11 +32,11 @@ def partners(
         per: Whether a coin is flipped for each "sample" or once per "batch".
         generator: CPU generator for all random draws; None uses torch's global generator.
     """
-    partner = torch.randperm(batch, generator=generator)
+    partner = torch.randperm(batch, generator=generator, device="cpu")
     if probability >= 1.0:
         return partner
-    mixed = torch.rand(batch if per == "sample" else 1, generator=generator) < probability
-    return torch.where(mixed, partner, torch.arange(batch))
+    mixed = torch.rand(batch if per == "sample" else 1, generator=generator, device="cpu") < probability
+    return torch.where(mixed, partner, torch.arange(batch, device="cpu"))
 
 
 def choices(
@@ -52,8 +53,8 @@ def choices(
     Returns:
         (count,) indices into `probabilities`, or ``len(probabilities)`` for no method.
     """
-    place = torch.multinomial(torch.tensor(probabilities), count, replacement=True, generator=generator)
-    applied = torch.rand(count, generator=generator) < probability
+    place = torch.multinomial(torch.tensor(probabilities, device="cpu"), count, replacement=True, generator=generator)
+    applied = torch.rand(count, generator=generator, device="cpu") < probability
     return torch.where(applied, place, len(probabilities))
 
 
@@ -67,8 +68,8 @@ def beta(alpha: float, count: int, *, generator: torch.Generator | None = None) 
     """
     stream = _stream(generator)
     if alpha < _SMALL_ALPHA:
-        return torch.tensor([_tiny_dirichlet(alpha, 2, stream)[0] for _ in range(count)])
-    return torch.tensor([stream.betavariate(alpha, alpha) for _ in range(count)])
+        return torch.tensor([_tiny_dirichlet(alpha, 2, stream)[0] for _ in range(count)], device="cpu")
+    return torch.tensor([stream.betavariate(alpha, alpha) for _ in range(count)], device="cpu")
 
 
 def dirichlet(alpha: float, width: int, count: int, *, generator: torch.Generator | None = None) -> Tensor:
@@ -82,15 +83,17 @@ def dirichlet(alpha: float, width: int, count: int, *, generator: torch.Generato
     """
     stream = _stream(generator)
     if alpha < _SMALL_ALPHA:
-        return torch.tensor([_tiny_dirichlet(alpha, width, stream) for _ in range(count)])
+        return torch.tensor([_tiny_dirichlet(alpha, width, stream) for _ in range(count)], device="cpu")
     gamma = torch.tensor(
-        [[stream.gammavariate(alpha, 1) for _ in range(width)] for _ in range(count)], dtype=torch.float64
+        [[stream.gammavariate(alpha, 1) for _ in range(width)] for _ in range(count)],
+        dtype=torch.float64,
+        device="cpu",
     )
     return (gamma / gamma.sum(dim=1, keepdim=True)).float()
 
 
 def _stream(generator: torch.Generator | None) -> random.Random:
-    return random.Random(int(torch.randint(2**62, (), generator=generator)))
+    return random.Random(int(torch.randint(2**62, (), generator=generator, device="cpu")))
 
 
 def _tiny_dirichlet(alpha: float, width: int, stream: random.Random) -> list[float]:
@@ -108,7 +111,7 @@ def grid(grids: Sequence[int], *, generator: torch.Generator | None = None) -> i
         grids: Cells per side to choose from.
         generator: CPU generator for all random draws; None uses torch's global generator.
     """
-    return grids[int(torch.randint(len(grids), (), generator=generator))]
+    return grids[int(torch.randint(len(grids), (), generator=generator, device="cpu"))]
 
 
 def cells(
@@ -126,7 +129,7 @@ def cells(
     Returns:
         bool (B, g, g), or (B, rows, g).
     """
-    return torch.rand(batch, rows or grid, grid, generator=generator) < probability[:, None, None]
+    return torch.rand(batch, rows or grid, grid, generator=generator, device="cpu") < probability[:, None, None]
 
 
 def boxes(ratio: Tensor, height: int, width: int, *, generator: torch.Generator | None = None) -> Tensor:
@@ -146,8 +149,8 @@ def boxes(ratio: Tensor, height: int, width: int, *, generator: torch.Generator 
     """
     side = ratio if 1 in (height, width) else ratio.sqrt()
     half = torch.stack((side * height, side * width), dim=1).long() // 2
-    limit = torch.tensor([height, width])
-    centre = (torch.rand(len(ratio), 2, generator=generator) * limit).long()
+    limit = torch.tensor([height, width], device="cpu")
+    centre = (torch.rand(len(ratio), 2, generator=generator, device="cpu") * limit).long()
     end = torch.minimum(centre + half, limit)
     if height == 1 < width or width == 1 < height:
         end = torch.where(limit == 1, 1, end)
@@ -164,7 +167,7 @@ def process_stream() -> torch.Generator | None:
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return None
-    return torch.Generator().manual_seed(int(torch.randint(2**62, ())) + dist.get_rank())
+    return torch.Generator().manual_seed(int(torch.randint(2**62, (), device="cpu")) + dist.get_rank())
 
 
 def to_device(draw: Tensor, device: torch.device) -> Tensor:

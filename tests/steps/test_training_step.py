@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import saligraft as sg
 from saligraft.methods import AttentiveCutMix, AugMix, Compose, Cutout, ManifoldMixup, MethodChoice
+from saligraft.methods.registry import REGISTRY
 from saligraft.steps import ChoiceStep, FeatureMixingStep, ViewsStep, training_step
 
 K = 4
@@ -256,6 +257,32 @@ def test_a_choice_refuses_what_has_no_meaning() -> None:
         training_step(model, [Cutout(), MethodChoice([AugMix(normalized=True)])])
     with pytest.raises(TypeError, match=r"method must be MethodChoice\(\[...\]\), got Mixup"):
         ChoiceStep(model, sg.Mixup())
+
+
+@needs_torchvision
+@pytest.mark.parametrize("generator", [True, False])
+@pytest.mark.parametrize("name", [*REGISTRY, "top-k", "choice", "adversarial noise"])
+def test_torch_s_default_device_changes_nothing(name: str, generator: bool) -> None:
+    """Draws are made on the host, and all else where the images are; "meta" stands for a GPU that is the default."""
+    if name == "puzzlemix" or name == "adversarial noise":
+        pytest.importorskip("scipy", reason="the default solver needs the extra puzzle")
+    others = {
+        "manifold-mixup": MIXER,
+        "augmix": AugMix(normalized=True),
+        "top-k": sg.SaliencyGrafting(selection="top-k", per="sample", probability=0.7),
+        "choice": MethodChoice([sg.CutMix(), sg.RandomChoice([sg.Mixup(), sg.SaliencyMix()], per="sample")]),
+        "adversarial noise": sg.PuzzleMix(adversarial_probability=1.0),
+    }
+    method = others[name] if name in others else REGISTRY[name].method()
+    images, labels = kinds_batch()
+    losses = []
+    for device in ("cpu", "meta"):
+        torch.manual_seed(0)
+        step = training_step(Counting(), method, generator=seeded() if generator else None)
+        with torch.device(device):
+            losses += [step(images, labels).loss, step(images, labels).loss]
+    assert [loss.device.type for loss in losses] == ["cpu"] * 4
+    assert torch.equal(torch.stack(losses[:2]), torch.stack(losses[2:]))
 
 
 DISTRIBUTED = {

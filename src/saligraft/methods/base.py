@@ -76,7 +76,7 @@ class Applied:
 
     def _coins(self, images: Tensor, generator: torch.Generator | None) -> Tensor:
         """True where the method is applied, (B,) on the host."""
-        coins = torch.rand(self._count(images), generator=generator) < self.probability
+        coins = torch.rand(self._count(images), generator=generator, device="cpu") < self.probability
         return coins.expand(len(images))
 
     def _check_draw(self, images: Tensor, generator: torch.Generator | None) -> None:

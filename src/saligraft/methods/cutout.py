@@ -70,8 +70,8 @@ class Cutout(ImageTransform[Tensor]):
             generator: CPU generator for all random draws; None uses torch's global generator.
         """
         self._check_draw(images, generator)
-        limit = torch.tensor(images.shape[2:])
-        centre = (torch.rand(self._count(images), 2, generator=generator) * limit).long()
+        limit = torch.tensor(images.shape[2:], device="cpu")
+        centre = (torch.rand(self._count(images), 2, generator=generator, device="cpu") * limit).long()
         start = centre - self.size // 2
         end = torch.minimum(start + self.size, limit)
         box = torch.cat((start.clamp(min=0), end), dim=1).expand(len(images), 4)

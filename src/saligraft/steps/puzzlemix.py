@@ -52,7 +52,7 @@ class PuzzleMixStep(MixingStep):
 
     def _train(self, images: Tensor, labels: Tensor) -> StepOutput:
         drawn = self.mixer.draw(images, generator=self._stream())
-        noisy_sides = (torch.rand(2, generator=self._stream()) < self.noise_probability).tolist()
+        noisy_sides = (torch.rand(2, generator=self._stream(), device="cpu") < self.noise_probability).tolist()
         shown: tuple[Tensor, Tensor] | None = None
         if any(noisy_sides):
             gradient, noisy = self._noise(images, labels)
@@ -68,8 +68,8 @@ class PuzzleMixStep(MixingStep):
 
     def _noise(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The gradient at a random start, and the images with a random share of one signed step from it."""
-        share = float(torch.rand((), generator=self._stream()))
-        uniform = draws.to_device(torch.rand(images.shape, generator=self._stream()), images.device)
+        share = float(torch.rand((), generator=self._stream(), device="cpu"))
+        uniform = draws.to_device(torch.rand(images.shape, generator=self._stream(), device="cpu"), images.device)
         start = noisy_start(images, uniform.to(images.dtype), self.scale, self.radius)
         gradient = self.slopes.gradient(start, labels)
         # A gradient that is not finite leaves its sample unmixed, but its pixels must stay finite.

@@ -160,11 +160,13 @@ class AugMix(StepStrategy):
         self._check_draw(images, generator)
         batch, count, device = len(images), self._count(images), images.device
         shape = (count, self.width, self.depth)
-        length = torch.randint(1, self.depth + 1, (count, self.width, 1), generator=generator)
-        operation = torch.randint(len(OPERATIONS), shape, generator=generator)
-        operation = torch.where(torch.arange(self.depth) < length, operation, -1)  # -1: the chain has ended
-        level = LEAST_LEVEL + torch.rand(shape, generator=generator) * (self.severity - LEAST_LEVEL)
-        sign = torch.randint(2, shape, generator=generator) * 2.0 - 1
+        length = torch.randint(1, self.depth + 1, (count, self.width, 1), generator=generator, device="cpu")
+        operation = torch.randint(len(OPERATIONS), shape, generator=generator, device="cpu")
+        operation = torch.where(
+            torch.arange(self.depth, device="cpu") < length, operation, -1
+        )  # -1: the chain has ended
+        level = LEAST_LEVEL + torch.rand(shape, generator=generator, device="cpu") * (self.severity - LEAST_LEVEL)
+        sign = torch.randint(2, shape, generator=generator, device="cpu") * 2.0 - 1
         weight = draws.dirichlet(self.alpha, self.width, count, generator=generator).expand(batch, self.width)
         blend = draws.beta(self.alpha, count, generator=generator).expand(batch)
         blend = blend * self._coins(images, generator)

@@ -133,7 +133,7 @@ class ManifoldMixup(FeatureMixer):
         batch = len(images)
         partner = draws.partners(batch, probability=self.probability, per=self.per, generator=generator)
         weight = draws.beta(self.alpha, self._count(images), generator=generator).expand(batch)
-        layer = layers[int(torch.randint(len(layers), (), generator=generator))]
+        layer = layers[int(torch.randint(len(layers), (), generator=generator, device="cpu"))]
         device = images.device
         return ManifoldMixupDraws(draws.to_device(partner, device), draws.to_device(weight, device), layer)
 

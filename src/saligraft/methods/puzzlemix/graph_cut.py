@@ -74,7 +74,7 @@ def _integer_costs(energy: MaskEnergy) -> tuple[Tensor, Tensor, Tensor]:
     degree[:, :-1] += down
     degree[:, :, 1:] += across
     degree[:, :, :-1] += across
-    level = torch.arange(top + 1)
+    level = torch.arange(top + 1, device="cpu")
     correction = (level * (top - level)).diff()[:, None, None]
     return rises.transpose(0, 1) - degree[:, None] * correction, down, across
 
@@ -82,7 +82,7 @@ def _integer_costs(energy: MaskEnergy) -> tuple[Tensor, Tensor, Tensor]:
 def _links(costs: Tensor, down: Tensor, across: Tensor) -> Links:
     """Link every bit of a block with every bit of the block below and of the one to its right."""
     batch, bits, rows, columns = costs.shape
-    node = torch.arange(costs.numel(), dtype=torch.int32).view(costs.shape)
+    node = torch.arange(costs.numel(), dtype=torch.int32, device="cpu").view(costs.shape)
     below, beside = (batch, bits, bits, rows - 1, columns), (batch, bits, bits, rows, columns - 1)
 
     def joined(vertical: Tensor, horizontal: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ def scipy_cut(costs: Tensor, links: Links) -> Tensor:
     sparse = _needed("scipy.sparse", f"scipy: {install_command('puzzle')}")
     graphs = _needed("scipy.sparse.csgraph", f"scipy: {install_command('puzzle')}")
     flat = costs.flatten().int()
-    bits = torch.ones(len(flat) + 2, dtype=torch.bool)
+    bits = torch.ones(len(flat) + 2, dtype=torch.bool, device="cpu")
     source, sink = len(flat), len(flat) + 1
     dear, cheap = (bit.flatten().int() for bit in ((flat > 0).nonzero(), (flat < 0).nonzero()))
     tails = torch.cat((links.first, links.second, torch.full_like(dear, source), cheap))

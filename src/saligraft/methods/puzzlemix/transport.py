@@ -35,7 +35,7 @@ def transport_plan(shares: Tensor, visible: Tensor, cost: float = 0.8, rounds: i
     grid = shares.shape[1]
     share, shown = shares.detach().cpu().double(), visible.cpu()
     holder = _settle(_bids(share, shown, cost), share.flatten(), shown.flatten(), grid if rounds is None else rounds)
-    block = torch.where(holder < 0, torch.arange(shares.numel()), holder) % (grid * grid)
+    block = torch.where(holder < 0, torch.arange(shares.numel(), device="cpu"), holder) % (grid * grid)
     return block.view(shares.shape).to(shares.device)
 
 
@@ -50,7 +50,7 @@ class _Bids(NamedTuple):
 
 def _bids(shares: Tensor, visible: Tensor, cost: float) -> _Bids:
     grid = shares.shape[1]
-    span = torch.arange(-(grid - 1), grid)
+    span = torch.arange(-(grid - 1), grid, device="cpu")
     rows, columns = span.repeat_interleave(len(span)), span.repeat(len(span))
     squared = rows**2 + columns**2
     order = squared.argsort(stable=True)[1:]  # equal distances in row order; the first is the block's own place
@@ -59,21 +59,23 @@ def _bids(shares: Tensor, visible: Tensor, cost: float) -> _Bids:
 
     share = shares.flatten()
     counts = torch.searchsorted(price, share)  # a bid must pay off: price < share
-    block = torch.arange(len(share)).repeat_interleave(counts)
-    rank = torch.arange(len(block)) - (counts.cumsum(dim=0) - counts).repeat_interleave(counts)
+    block = torch.arange(len(share), device="cpu").repeat_interleave(counts)
+    rank = torch.arange(len(block), device="cpu") - (counts.cumsum(dim=0) - counts).repeat_interleave(counts)
     row, column = block // grid % grid + rows[rank], block % grid + columns[rank]
     inside = (row >= 0) & (row < grid) & (column >= 0) & (column < grid)
     place = torch.where(inside, block // (grid * grid) * (grid * grid) + row * grid + column, 0)
     possible = inside & visible.flatten()[place]
     block, rank, place = block[possible], rank[possible], place[possible]
-    start = torch.cat((torch.zeros(1, dtype=torch.long), block.bincount(minlength=len(share)).cumsum(dim=0)))
+    start = torch.cat(
+        (torch.zeros(1, dtype=torch.long, device="cpu"), block.bincount(minlength=len(share)).cumsum(dim=0))
+    )
     return _Bids(place, price[rank] - share[block], start)
 
 
 def _settle(bids: _Bids, share: Tensor, visible: Tensor, rounds: int) -> Tensor:
     """Which block holds each place (−1 none) after the rounds: deferred acceptance, all losers bidding at once."""
     own = visible & (share > 0)  # staying is free, so every visible block first bids for its own place
-    block = torch.arange(len(share))
+    block = torch.arange(len(share), device="cpu")
     holder = torch.where(own, block, -1)
     held_at = torch.where(own, -share, torch.inf)
     turn, end = bids.start[:-1] - own.long(), bids.start[1:]
