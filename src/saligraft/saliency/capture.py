@@ -35,8 +35,8 @@ class SaliencyCapture(nn.Module):
     values, the logits among them are returned. A compiled model runs compiled, with the map computed in its graph.
 
     Args:
-        model: a classifier, bare, compiled, or wrapped by DDP, or by DataParallel on one device.
-        layer: dotted name or module of the layer to read; by default the last one that holds a map of the image.
+        model: A classifier, bare, compiled, or wrapped by DDP, or by DataParallel on one device.
+        layer: Dotted name or module of the layer to read; by default the last one that holds a map of the image.
         channels: "sum", or "mean" to divide the map by the number of channels, as in `feature_saliency`.
 
     Example:

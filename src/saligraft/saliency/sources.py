@@ -212,11 +212,11 @@ def saliency_source(
     """Build a saliency source from its specification.
 
     Args:
-        source: a name in `SALIENCY_SOURCES`, a `SaliencySource`, a `SaliencyCapture`, which may be compiled, or a
+        source: A name in `SALIENCY_SOURCES`, a `SaliencySource`, a `SaliencyCapture`, which may be compiled, or a
             function of the images, or of images and labels (`OwnFunction`); None for the paper's feature map.
-        model: the network that a source given by name reads, if it reads any.
-        layer: name or module of the layer that a source given by name reads.
-        options: further parameters of a source given by name.
+        model: The network that a source given by name reads, if it reads any.
+        layer: Name or module of the layer that a source given by name reads.
+        options: Further parameters of a source given by name.
 
     Returns:
         The source; call it with images and labels.

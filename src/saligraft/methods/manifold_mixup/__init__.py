@@ -57,7 +57,7 @@ class ManifoldMixupDraws(NamedTuple):
     Args:
         partner: (B,).
         source_weight: λ, (B,).
-        layer: name of the layer to mix at.
+        layer: Name of the layer to mix at.
     """
 
     partner: Tensor
@@ -70,10 +70,10 @@ class ManifoldMixup(FeatureMixer):
     """Draw partners, λ ~ Beta(alpha, alpha) and one layer for the batch, then blend there.
 
     Args:
-        probability: share of the samples (or batches) that are mixed.
-        per: whether λ and the decision to mix are drawn for each "sample" or for the "batch".
-        alpha: parameter of the Beta distribution; the authors use 2 for CIFAR and Tiny-ImageNet.
-        layers: names of modules of the model, or "input" for the images; None for the input and the ends of its first
+        probability: Share of the samples (or batches) that are mixed.
+        per: Whether λ and the decision to mix are drawn for each "sample" or for the "batch".
+        alpha: Parameter of the Beta distribution; the authors use 2 for CIFAR and Tiny-ImageNet.
+        layers: Names of modules of the model, or "input" for the images; None for the input and the ends of its first
             stages, by the rules of `saligraft.methods.manifold_mixup.layers`.
 
     Example:
