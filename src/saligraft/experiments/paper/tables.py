@@ -210,6 +210,7 @@ TABLES = (
         parts=(Part(protocol=CUB, methods=(PLAIN, "mixup", "cutmix", "puzzlemix", GRAFTING)),),
         metrics=(
             Metric("localization/accuracy", "localisation accuracy", "localization", higher_is_better=True),
+            Metric("top1_error/best", BEST.title),
             Metric("top1_error/final", "top-1 error, last epoch"),
         ),
         measures=("localization",),
