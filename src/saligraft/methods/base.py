@@ -33,6 +33,10 @@ class Applied:
     """Whether the originals are trained on too, or the mixed images alone."""
     dims: ClassVar[tuple[int, ...]] = (4,)
     """How many dimensions its images may have: keys of `checks.SHAPES`."""
+    moves_pixels: ClassVar[bool] = False
+    """Whether a mixed image may show pixels in another place than they have in source or destination."""
+    blends: ClassVar[bool] = False
+    """Whether a mixed pixel may be a blend of two, which images of whole numbers cannot hold."""
     data_decides: ClassVar[bool] = False
     """Whether the data alone sets the `data_options`; else they are defaults that a recipe may change."""
 
@@ -63,8 +67,8 @@ class Applied:
         return any(method.without_noise() is not method for method in self.singles())
 
     def _inherit_traits(self) -> None:
-        """Make a composition or choice need, and train on, what any of its methods does."""
-        for trait in ("needs_saliency", "with_originals"):
+        """Make a composition or choice need and do what any of its methods does."""
+        for trait in ("needs_saliency", "with_originals", "moves_pixels", "blends"):
             value = any(getattr(method, trait) for method in self.singles())
             object.__setattr__(self, trait, value)
         dims = tuple(each for each in checks.ANY_SHAPE if all(each in method.dims for method in self.singles()))
@@ -103,18 +107,6 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
         probability: Probability that a sample is mixed; the others are left unchanged.
         per: Whether draws, that coin included, are made for each "sample" or once per "batch".
     """
-
-    @property
-    def moves_pixels(self) -> bool:
-        """True where a mixed image may show pixels in another place than they have in source or destination."""
-        parts = (method for method in self.singles() if method is not self)
-        return any(isinstance(method, BatchMixer) and method.moves_pixels for method in parts)
-
-    @property
-    def blends(self) -> bool:
-        """True where a mixed pixel may be a blend of two, which images of whole numbers cannot hold."""
-        parts = (method for method in self.singles() if method is not self)
-        return any(isinstance(method, BatchMixer) and method.blends for method in parts)
 
     def as_transform(self, num_classes: int | None = None) -> MixingTransform:
         """Make a function ``(images, labels) -> (images, targets)`` of the method, for collate functions.

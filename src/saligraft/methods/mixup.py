@@ -70,6 +70,7 @@ class Mixup(BatchMixer[MixupDraws]):
         torch.Size([4, 1, 1])
     """
 
+    blends: ClassVar[bool] = True
     dims: ClassVar[tuple[int, ...]] = checks.ANY_SHAPE
 
     alpha: float = 1.0
@@ -77,10 +78,6 @@ class Mixup(BatchMixer[MixupDraws]):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.positive("alpha", self.alpha)
-
-    @property
-    def blends(self) -> bool:
-        return True
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> MixupDraws:
         partner = self.draw_partners(images, generator)

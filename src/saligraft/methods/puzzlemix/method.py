@@ -144,6 +144,7 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
 
     needs_saliency: ClassVar[bool] = True
     saliency_source: ClassVar[str | None] = "input-gradient"
+    blends: ClassVar[bool] = True
 
     alpha: float = 1.0
     grids: Sequence[int] = (2, 4, 8, 16)
@@ -164,6 +165,7 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "grids", checks.grids(self.grids))
+        object.__setattr__(self, "moves_pixels", self.transport_cost is not None)
         checks.positive("alpha", self.alpha)
         checks.one_of("solver", self.solver, get_args(Solver))
         if self.transport_cost is not None:
@@ -188,14 +190,6 @@ class PuzzleMix(BatchMixer[PuzzleMixDraws]):
     @classmethod
     def data_options(cls, mean: Sequence[float], std: Sequence[float]) -> dict[str, Any]:
         return {"pixel_mean": mean, "pixel_std": std}
-
-    @property
-    def moves_pixels(self) -> bool:
-        return self.transport_cost is not None
-
-    @property
-    def blends(self) -> bool:
-        return True
 
     def draw(self, images: Tensor, *, generator: torch.Generator | None = None) -> PuzzleMixDraws:
         if self.adversarial_probability:
