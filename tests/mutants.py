@@ -362,8 +362,8 @@ MUTANTS = [
     Mutant(
         "augmix-probability-ignored",
         "methods/augmix/method.py",
-        "blend = blend * self._coins(images, generator)",
-        "self._coins(images, generator)",
+        "self.draw_ratio(images, self.alpha, generator) * self._coins(images, generator)",
+        "self.draw_ratio(images, self.alpha, generator)",
     ),
     Mutant(
         "manifold-weight-inverted",

@@ -87,6 +87,19 @@ class Applied:
         checks.images(images, dims=self.dims)
         checks.generator(generator)
 
+    def draw_partners(self, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Validate what a draw begins with, and draw the partners (B,), on the images' device."""
+        self._check_draw(images, generator)
+        partner = draws.partners(len(images), probability=self.probability, per=self.per, generator=generator)
+        return draws.to_device(partner, images.device)
+
+    def draw_ratio(self, images: Tensor, alpha: float, generator: torch.Generator | None) -> Tensor:
+        """Draw a ratio ~ Beta(alpha, alpha), (B,) on the host: one per sample, or one for all.
+
+        It is λ in the baselines, and the probability p_B of a cell in Saliency Grafting.
+        """
+        return draws.beta(alpha, self._count(images), generator=generator).expand(len(images))
+
 
 def saliency_sources(methods: Iterable[Applied]) -> tuple[str, ...]:
     """The sources that the authors of those methods use which need maps, or else of those that can use them.
@@ -179,19 +192,6 @@ class BatchMixer(Applied, ABC, Generic[Draws]):
         if saliency is None:
             raise ValueError(f"saliency must be given to {type(self).__name__}, got None: see SaliencyCapture")
         return saliency.detach()
-
-    def draw_partners(self, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Validate what a draw begins with, and draw the partners (B,), on the images' device."""
-        self._check_draw(images, generator)
-        partner = draws.partners(len(images), probability=self.probability, per=self.per, generator=generator)
-        return draws.to_device(partner, images.device)
-
-    def draw_ratio(self, images: Tensor, alpha: float, generator: torch.Generator | None) -> Tensor:
-        """Draw a ratio ~ Beta(alpha, alpha), (B,) on the host: one per sample, or one for all.
-
-        It is λ in the baselines, and the probability p_B of a cell in Saliency Grafting.
-        """
-        return draws.beta(alpha, self._count(images), generator=generator).expand(len(images))
 
 
 @dataclass(frozen=True)

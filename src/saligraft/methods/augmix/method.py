@@ -162,14 +162,11 @@ class AugMix(StepStrategy):
         shape = (count, self.width, self.depth)
         length = torch.randint(1, self.depth + 1, (count, self.width, 1), generator=generator, device="cpu")
         operation = torch.randint(len(OPERATIONS), shape, generator=generator, device="cpu")
-        operation = torch.where(
-            torch.arange(self.depth, device="cpu") < length, operation, -1
-        )  # -1: the chain has ended
+        operation[torch.arange(self.depth, device="cpu") >= length] = -1  # the chain has ended
         level = LEAST_LEVEL + torch.rand(shape, generator=generator, device="cpu") * (self.severity - LEAST_LEVEL)
         sign = torch.randint(2, shape, generator=generator, device="cpu") * 2.0 - 1
         weight = draws.dirichlet(self.alpha, self.width, count, generator=generator).expand(batch, self.width)
-        blend = draws.beta(self.alpha, count, generator=generator).expand(batch)
-        blend = blend * self._coins(images, generator)
+        blend = self.draw_ratio(images, self.alpha, generator) * self._coins(images, generator)
         rounds = _grouped([part.expand(batch, -1, -1) for part in (operation, level, sign)], device)
         return AugMixDraws(rounds, draws.to_device(weight, device), draws.to_device(blend, device))
 

@@ -129,13 +129,10 @@ class ManifoldMixup(FeatureMixer):
             layers: from `layers_of`.
             generator: CPU generator for all random draws; None uses torch's global generator.
         """
-        self._check_draw(images, generator)
-        batch = len(images)
-        partner = draws.partners(batch, probability=self.probability, per=self.per, generator=generator)
-        weight = draws.beta(self.alpha, self._count(images), generator=generator).expand(batch)
+        partner = self.draw_partners(images, generator)
+        weight = self.draw_ratio(images, self.alpha, generator)
         layer = layers[int(torch.randint(len(layers), (), generator=generator, device="cpu"))]
-        device = images.device
-        return ManifoldMixupDraws(draws.to_device(partner, device), draws.to_device(weight, device), layer)
+        return ManifoldMixupDraws(partner, draws.to_device(weight, images.device), layer)
 
     @contextmanager
     def mixing(
