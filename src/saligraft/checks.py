@@ -122,6 +122,20 @@ def numbers(name: str, value: Sequence[float]) -> tuple[float, ...]:
     return tuple(value)
 
 
+def statistics(
+    mean: Sequence[float] | None, std: Sequence[float] | None, prefix: str = ""
+) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:
+    """Mean and standard deviation of the pixels, as tuples: both or neither, the latter > 0."""
+    if mean is None or std is None:
+        if mean is not std:
+            raise ValueError(f"{prefix}mean and {prefix}std must be given together, got {mean} and {std}")
+        return None, None
+    mean, std = numbers(f"{prefix}mean", mean), numbers(f"{prefix}std", std)
+    for each in std:
+        positive(f"each of {prefix}std", each)
+    return mean, std
+
+
 def whole_number(name: str, value: int, least: int, most: int = LARGEST_INT) -> None:
     """An int in [least, most]."""
     if not isinstance(value, int) or isinstance(value, bool):

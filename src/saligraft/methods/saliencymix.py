@@ -123,16 +123,9 @@ class SaliencyMix(BatchMixer[SaliencyMixDraws]):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.positive("alpha", self.alpha)
-        for name in ("pixel_mean", "pixel_std"):
-            values = getattr(self, name)
-            if values is not None:
-                object.__setattr__(self, name, checks.numbers(name, values))
-        if (self.pixel_mean is None) != (self.pixel_std is None):
-            raise ValueError(
-                f"pixel_mean and pixel_std must be given together, got {self.pixel_mean} and {self.pixel_std}"
-            )
-        for std in self.pixel_std or ():
-            checks.positive("each of pixel_std", std)
+        mean, std = checks.statistics(self.pixel_mean, self.pixel_std, "pixel_")
+        object.__setattr__(self, "pixel_mean", mean)
+        object.__setattr__(self, "pixel_std", std)
 
     @classmethod
     def data_options(cls, mean: Sequence[float], std: Sequence[float]) -> dict[str, Any]:
@@ -145,7 +138,6 @@ class SaliencyMix(BatchMixer[SaliencyMixDraws]):
 
     def apply(self, images: Tensor, labels: Tensor, saliency: Tensor | None, drawn: SaliencyMixDraws) -> MixedBatch:
         if saliency is None:
-            mean, std = (None if values is None else tuple(values) for values in (self.pixel_mean, self.pixel_std))
-            saliency = FineGrained(mean=mean, std=std)(images)
+            saliency = FineGrained(mean=self.pixel_mean, std=self.pixel_std)(images)
         one_box = self.per == "batch"
         return saliencymix(images, labels, saliency, partner=drawn.partner, ratio=drawn.ratio, one_box=one_box)

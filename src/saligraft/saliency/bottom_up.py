@@ -123,17 +123,13 @@ class BottomUp(SaliencySource):
         std: likewise; both or neither must be set.
     """
 
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        if (self.mean is None) != (self.std is None):
-            raise ValueError(f"mean and std must be given together, got mean={self.mean}, std={self.std}")
-        for name in ("mean", "std"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, checks.numbers(name, getattr(self, name)))
-        for std in self.std or ():
-            checks.positive("each of std", std)
+        mean, std = checks.statistics(self.mean, self.std)
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "std", std)
 
     def _pixels(self, images: Tensor) -> Tensor:
         """Undo the normalisation, if it is known."""
