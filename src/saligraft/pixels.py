@@ -21,7 +21,7 @@ def normalized(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> T
         >>> normalized(torch.ones(1, 1, 2), mean=[0.5], std=[0.25])
         tensor([[[2., 2.]]])
     """
-    return (images - channel_values(mean, images)) / channel_values(std, images)
+    return (images - _of_channels(mean, images)) / _of_channels(std, images)
 
 
 def denormalized(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
@@ -36,15 +36,10 @@ def denormalized(images: Tensor, mean: Sequence[float], std: Sequence[float]) ->
         >>> denormalized(torch.full((1, 1, 2), 2.0), mean=[0.5], std=[0.25])
         tensor([[[1., 1.]]])
     """
-    return images * channel_values(std, images) + channel_values(mean, images)
+    return images * _of_channels(std, images) + _of_channels(mean, images)
 
 
-def channel_values(values: Sequence[float], like: Tensor) -> Tensor:
-    """Return values as (C, 1, 1), with dtype and device of another tensor.
-
-    Args:
-        values: One value per channel.
-        like: The other tensor.
-    """
+def _of_channels(values: Sequence[float], like: Tensor) -> Tensor:
+    """The values as (C, 1, 1), with dtype and device of another tensor."""
     # Filled in on the device: a tensor made of a list is copied from the host, for which a GPU's queue must run empty.
     return torch.cat([like.new_full((1, 1, 1), value) for value in values])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from saligraft import checks
-from saligraft.pixels import channel_values
+from saligraft.pixels import denormalized, normalized
 
 # Larger than the radius, so that one step reaches the border from most starts.
 _STEP_BEYOND = 2 / 255
@@ -27,20 +27,17 @@ class PixelScale(NamedTuple):
     mean: float | Sequence[float] | None
     std: float | Sequence[float]
 
-    def _as(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        parts = (0.0 if self.mean is None else self.mean, self.std)
-        mean, std = (channel_values(part if isinstance(part, Sequence) else [part], images) for part in parts)
-        return mean, std
+    def _of_channels(self) -> tuple[Sequence[float], Sequence[float]]:
+        mean, std = 0.0 if self.mean is None else self.mean, self.std
+        return mean if isinstance(mean, Sequence) else [mean], std if isinstance(std, Sequence) else [std]
 
     def pixels(self, images: Tensor) -> Tensor:
         """Convert normalised images (B, C, H, W) to pixels in [0, 1]."""
-        mean, std = self._as(images)
-        return images * std + mean
+        return denormalized(images, *self._of_channels())
 
     def normalised(self, pixels: Tensor) -> Tensor:
         """Convert pixels (B, C, H, W), clamped to [0, 1] if the mean is known, to normalised images."""
-        mean, std = self._as(pixels)
-        return ((pixels if self.mean is None else pixels.clamp(0, 1)) - mean) / std
+        return normalized(pixels if self.mean is None else pixels.clamp(0, 1), *self._of_channels())
 
 
 def noisy_start(images: Tensor, uniform: Tensor, scale: PixelScale, radius: float = 10 / 255) -> Tensor:
