@@ -74,8 +74,10 @@ def test_extreme_temperatures_reach_their_limits(temperature: float, generator: 
 
 @pytest.mark.parametrize("value", [0.0, 1e-20, 0.1, 1 / 3, 7.7, 1e20])
 @pytest.mark.parametrize("normalize", NORMALIZATIONS)
-def test_flat_map_selects_nothing(value: float, normalize: Normalize) -> None:
-    assert not salient_regions(torch.full((2, 7, 5), value), normalize=normalize).any()
+def test_flat_map_selects_nothing_and_below_the_mean_all(value: float, normalize: Normalize) -> None:
+    flat = torch.full((2, 7, 5), value)
+    assert not salient_regions(flat, normalize=normalize).any()
+    assert salient_regions(flat, threshold=0.9, normalize=normalize).all()
 
 
 def test_threshold_zero_selects_every_cell(generator: torch.Generator) -> None:
