@@ -322,8 +322,8 @@ MUTANTS = [
     Mutant(
         "cutmix-weight-of-destination",
         "methods/cutmix.py",
-        "pixel_area(mask, height, width, shown=mask), mask, partner)",
-        "1 - pixel_area(mask, height, width, shown=mask), mask, partner)",
+        "pixel_area(mask, height, width), mask, partner)",
+        "1 - pixel_area(mask, height, width), mask, partner)",
         "tests/methods/test_cutmix.py tests/contracts/test_batch_mixers.py",
     ),
     Mutant("peak-is-the-lowest", "methods/saliencymix.py", ".argmax(dim=1)", ".argmin(dim=1)"),

@@ -46,11 +46,6 @@ def graft(source: Tensor, destination: Tensor, mask: Tensor) -> Tensor:
     checks.not_finer("mask", mask, source)
     if len(mask) not in (1, len(source)):
         raise ValueError(f"mask must have one map per image: expected {len(source)}, got {len(mask)}")
-    return overlay(source, destination, mask)
-
-
-def overlay(source: Tensor, destination: Tensor, mask: Tensor) -> Tensor:
-    """`graft` without validation."""
     shown = _broadcast(spread(mask, *checks.frame_size(source)), source)
     return torch.where(shown, source, destination) if mask.dtype == torch.bool else blend(source, destination, shown)
 

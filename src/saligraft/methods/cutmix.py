@@ -42,7 +42,7 @@ def cutmix(images: Tensor, labels: Tensor, *, partner: Tensor, box: Tensor) -> M
     height, width = checks.frame_size(images)
     mask = rectangle_mask(box, height, width)
     mixed = graft_onto_partners(images, partner, mask)
-    return MixedBatch(mixed, labels, labels[partner], pixel_area(mask, height, width, shown=mask), mask, partner)
+    return MixedBatch(mixed, labels, labels[partner], pixel_area(mask, height, width), mask, partner)
 
 
 class CutMixDraws(NamedTuple):
