@@ -84,6 +84,15 @@ def test_nothing_is_launched_where_nothing_can_be_written(tmp_path: Path) -> Non
     assert not launch.ran
 
 
+def test_a_stop_prints_how_to_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def launch(_: object, __: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(jobs(tmp_path), launch, lambda _: None)
+    assert capsys.readouterr().err == "saligraft: stopped; the same command resumes\n"
+
+
 def test_a_damaged_result_is_not_finished(tmp_path: Path) -> None:
     job = jobs(tmp_path)[0]
     job.folder.mkdir()

@@ -30,14 +30,13 @@ def demo(
 
     [bold]saligraft demo --scale smoke --out runs/smoke[/bold]   only to check that it runs
     """
-    import sys
     from functools import partial
 
     from rich.console import Console
 
     from saligraft.experiments.demo import DEMO, SECONDS_PER_PASS, demo_jobs, demo_rows, work, write_demo
     from saligraft.experiments.experiment import passes_of
-    from saligraft.experiments.runner import LocalLauncher, run_jobs, worker_count
+    from saligraft.experiments.runner import LocalLauncher, check_failures, run_jobs, worker_count
     from saligraft.names import plural
     from saligraft.reports.page import typed_command
     from saligraft.reports.tables import print_table
@@ -55,14 +54,7 @@ def demo(
         say(f"{length} on {plural(workers, 'idle core')}; after Ctrl-C, the same command resumes.")
     else:
         say(f"Finished before: reporting the runs in {out}. Another --out starts over.")
-    try:
-        failures = run_jobs(every, LocalLauncher(processes=jobs, work=work), say)
-    except (KeyboardInterrupt, SystemExit):  # by SIGTERM
-        print("saligraft: stopped; the same command resumes", file=sys.stderr)
-        raise
-    if failures:
-        folder, reason = next(iter(failures.items()))
-        raise ValueError(f"{len(failures)} of {len(every)} runs failed; the first is {folder}: {reason}")
+    check_failures(run_jobs(every, LocalLauncher(processes=jobs, work=work), say), every)
     page, verdict, tables = write_demo(rows, count, out, typed_command(), scale)
     console = Console()
     for table in tables:

@@ -84,7 +84,6 @@ def reproduce(
 
     [bold]saligraft reproduce table-wrn --scale paper --launcher slurm --partition gpu[/bold]   on a cluster
     """
-    import sys
     from functools import partial
 
     from saligraft.experiments.experiment import jobs_of, rows_of
@@ -119,7 +118,14 @@ def reproduce(
     from rich.console import Console
 
     from saligraft.experiments.results import write_results
-    from saligraft.experiments.runner import Launcher, LocalLauncher, SlurmLauncher, check_data, run_jobs
+    from saligraft.experiments.runner import (
+        Launcher,
+        LocalLauncher,
+        SlurmLauncher,
+        check_data,
+        check_failures,
+        run_jobs,
+    )
     from saligraft.reports.page import typed_command
     from saligraft.reports.tables import print_table
 
@@ -129,11 +135,7 @@ def reproduce(
         chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         launch = SlurmLauncher(folder=out / "slurm", **chosen)
     check_data(every)  # else every run would fail on its own
-    try:
-        failures = run_jobs(every, launch)
-    except (KeyboardInterrupt, SystemExit):  # by SIGTERM
-        print("saligraft: stopped; the same command resumes", file=sys.stderr)
-        raise
+    failures = run_jobs(every, launch)
     console = Console()
     for name in selected:
         tables = write_results(
@@ -142,10 +144,7 @@ def reproduce(
         for table in tables:
             print_table(console, table)
         print(f"{name}: {out / name / 'report.html'}\n")
-    if failures:
-        folder, reason = next(iter(failures.items()))
-        count = len({job.folder for job in every})
-        raise ValueError(f"{len(failures)} of {count} runs failed; the first is {folder}: {reason}")
+    check_failures(failures, every)
 
 
 def _print_list(

@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
@@ -79,8 +80,25 @@ def run_jobs(jobs: Sequence[Job], launch: Launcher, say: Callable[[str], None] =
 
     if missing:
         missing[0].folder.mkdir(parents=True, exist_ok=True)  # where nothing can be written, not every run must fail
-        launch(missing, on_done)
+        try:
+            launch(missing, on_done)
+        except (KeyboardInterrupt, SystemExit):  # by SIGTERM
+            print("saligraft: stopped; the same command resumes", file=sys.stderr)
+            raise
     return failures
+
+
+def check_failures(failures: Mapping[Path, str], jobs: Sequence[Job]) -> None:
+    """Raise an error that counts the failed runs and names the first, if there are any.
+
+    Args:
+        failures: Result of `run_jobs`.
+        jobs: The jobs that were run; those that share a folder are one.
+    """
+    if failures:
+        folder, reason = next(iter(failures.items()))
+        count = len({job.folder for job in jobs})
+        raise ValueError(f"{len(failures)} of {count} runs failed; the first is {folder}: {reason}")
 
 
 def check_data(jobs: Sequence[Job]) -> None:
