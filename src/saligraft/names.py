@@ -6,7 +6,7 @@ its line here.
 
 import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,6 +74,12 @@ def one_line(message: object) -> str:
 def plural(count: int, one: str, several: str = "") -> str:
     """A number and its noun, such as "1 run" or "3 runs"."""
     return f"{count} {one if count == 1 else several or f'{one}s'}"
+
+
+def listed(names: Sequence[object], most: int = 5) -> str:
+    """The first names, separated by commas, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(map(str, names[:most])) + (f" and {more} more" if more > 0 else "")
 
 
 def resolve(name: str, root: str | Path | None = None) -> tuple[str, str | Path | None]:

@@ -36,6 +36,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from saligraft.names import listed
+
 if TYPE_CHECKING:
     from saligraft.config.recipe import Recipe
 
@@ -47,7 +49,6 @@ OCCUPIED = (
     "is not empty: choose another (--out DIR), overwrite it (--overwrite, in Python overwrite=True) or resume its run "
     "(--resume)"
 )
-SHOWN_RUNS = 4  # in an error message
 
 
 @functools.cache
@@ -188,8 +189,7 @@ def recipe_of_run(folder: str | Path) -> Path:
     if file.is_file():
         return file
     below = [path.parent for depth in ("*", "*/*", "*/*/*") for path in sorted(Path(folder).glob(f"{depth}/{RECIPE}"))]
-    more = f" and {len(below) - SHOWN_RUNS} more" if len(below) > SHOWN_RUNS else ""
-    runs = f"; runs below it: {', '.join(map(str, below[:SHOWN_RUNS]))}{more}" if below else ""
+    runs = f"; runs below it: {listed(below)}" if below else ""
     if not Path(folder).exists():
         raise ValueError(f"no run folder {folder}")
     raise ValueError(f"{folder} is not a run folder: it holds no {RECIPE}{runs}")
@@ -278,8 +278,8 @@ def load_choices(
         >>> setting, recipes["0.2"][0].optimizer.lr, recipes["0.2"][0].title
         ('optimizer.lr', 0.2, 'Shapes, WRN-10-2, plain training, lr = 0.2')
     """
-    setting, equals, listed = (part.strip() for part in choice.partition("="))
-    values = [value.strip() for value in listed.split(",")]
+    setting, equals, choices = (part.strip() for part in choice.partition("="))
+    values = [value.strip() for value in choices.split(",")]
     if not equals or not setting or not all(values) or len(set(values)) < max(2, len(values)):
         raise ValueError(f"best-of must read section.key=value,value with different values, got {choice!r}")
     if setting == "seed":

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from saligraft.config.recipe_file import MARKER, PLAIN, SHOWN_RUNS
+from saligraft.config.recipe_file import MARKER, PLAIN
 from saligraft.experiments.experiment import BEST, BEST_TOP5, LAST, Metric, passes_of, read_result, training_seconds
 from saligraft.experiments.results import SeedRuns
 from saligraft.experiments.show import view_of_run
-from saligraft.names import plural
+from saligraft.names import listed, plural
 from saligraft.reports.page import versions, write_page
 from saligraft.reports.run_report import method_title
 from saligraft.reports.statistics import Difference, Estimate, estimate
@@ -338,10 +338,7 @@ def left_out(paths: Sequence[Path], groups: Sequence[Group]) -> str:
         counts.append(f"{plural(len(repeats), 'repeat')} of the same recipe and seed")
     if unfinished:
         counts.append(plural(len(unfinished), "unfinished run"))
-    names = [str(folder) for folder in (*repeats, *unfinished)]
-    if len(names) > SHOWN_RUNS:
-        names[SHOWN_RUNS:] = [f"{len(names) - SHOWN_RUNS} more"]
-    return f"{_and(counts)} left out: {', '.join(names)}." if counts else ""
+    return f"{_and(counts)} left out: {listed([*repeats, *unfinished])}." if counts else ""
 
 
 def write_compared(paths: Sequence[Path], out: Path, command: str) -> tuple[str, dict[str, ResultTable]]:

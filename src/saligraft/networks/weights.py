@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from saligraft.hooks import is_linear
+from saligraft.names import listed
 from saligraft.networks.base import PooledNetwork
 
 OPTIONAL = "num_batches_tracked"  # a buffer that weights saved by old versions of torch lack
@@ -67,8 +68,7 @@ def load_weights_file(network: nn.Module, file: str | Path, setting: str = "netw
     missing = [name for name in missing if name not in new and not name.endswith(OPTIONAL)]
     for names, complaint in ((missing, "lacks"), (unexpected, "holds, unlike the network,")):
         if names:
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise ValueError(f"{file} does not fit the network: it {complaint} {names[0]}{more}")
+            raise ValueError(f"{file} does not fit the network: it {complaint} {listed(names, 1)}")
     if saved:
         own = len(own_head[replaced[0]])
         warnings.warn(

@@ -32,6 +32,7 @@ from saligraft.data import Inputs
 from saligraft.hooks import unwrapped
 from saligraft.io.files import atomic_path, name_in_errors, write_atomic
 from saligraft.io.locks import LOCK, RunLock
+from saligraft.names import listed
 from saligraft.training import checkpoint
 from saligraft.training.results import EpochMetrics, EpochTiming, summarize
 
@@ -44,7 +45,6 @@ ONNX, PROGRAM = "model.onnx", "model.pt2"
 # Of `saligraft evaluate` and `saligraft export`; deleted with the run.
 LATER_FILES = (EVALUATION, RELIABILITY, CONFUSION_TABLE, CONFUSION, ONNX, PROGRAM)
 METADATA = "saligraft"  # the key of JSON in the metadata of model.safetensors
-SHOWN_NAMES = 5  # in the message that refuses a folder
 DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)  # what reading damaged JSON raises
 
 
@@ -92,7 +92,7 @@ class RunFolder:
         names = sorted(entry.name for entry in path.iterdir() if entry.name not in ignored)
         refusal = None
         if names and not folder.marker:
-            refusal = f"is not empty and has no valid {MARKER} of a run, but {_listed(names)}: choose another"
+            refusal = f"is not empty and has no valid {MARKER} of a run, but {listed(names)}: choose another"
         elif names and not (overwrite or resume):
             refusal = OCCUPIED
         if refusal:
@@ -117,7 +117,7 @@ class RunFolder:
         text = dump_recipe(recipe)
         foreign = [name for name in (*RUN_FILES, *LATER_FILES) if (self.path / name).exists()]
         if foreign and not (foreign == [RECIPE] and (self.path / RECIPE).read_bytes() == text.encode()):
-            raise ValueError(f"the run folder {self.path} holds {_listed(foreign)} of no run: choose another")
+            raise ValueError(f"the run folder {self.path} holds {listed(foreign)} of no run: choose another")
         self._mark(run=secrets.token_hex(16), files=[], data=data)
         write_atomic(self.path / RECIPE, text)
         self._mark(files=[*RUN_FILES, *LATER_FILES])
@@ -297,11 +297,6 @@ def _read_lines(file: Path) -> list[bytes]:
 
 def _lines(entries: Sequence[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(entry, allow_nan=False) + "\n" for entry in entries)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - SHOWN_NAMES
-    return ", ".join(names[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def load_weights(folder: Path, network: nn.Module) -> None:
