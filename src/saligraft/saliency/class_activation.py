@@ -337,8 +337,8 @@ class GradCam(_LayerSource):
             (gradient,) = torch.autograd.grad(score, held[-1], retain_graph=True, allow_unused=True)
         if gradient is None:
             raise ValueError(f"the {site} must influence the logits for Grad-CAM: name another layer by layer=")
-        features, slopes = (_as_map(tensor, site, images) for tensor in (values[-1], gradient))
-        return logits, gradient_activation_map(features, slopes)
+        features, gradient = (_as_map(tensor, site, images) for tensor in (values[-1], gradient))
+        return logits, gradient_activation_map(features, gradient)
 
 
 class _FollowActivation(TorchFunctionMode):

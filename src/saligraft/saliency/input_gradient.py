@@ -1,7 +1,7 @@
 """Saliency by the gradient at the pixels: Simonyan et al., ICLR workshop 2014, and as PuzzleMix (2020) uses it.
 
-Simonyan takes the class's logit and the largest absolute slope over channels; PuzzleMix takes the loss and the root of
-the mean square, which equals the l2 norm up to a factor that affects no method.
+Simonyan takes the class's logit and the largest absolute gradient over channels; PuzzleMix takes the loss and the root
+of the mean square, which equals the l2 norm up to a factor that affects no method.
 Shapes: B batch, C channels, H W pixels, K classes.
 """
 
@@ -49,12 +49,12 @@ def gradient_saliency(gradient: Tensor, over: Over = "l2") -> Tensor:
 
 
 class InputGradient(NetworkSource):
-    """How steeply the loss, or the true class's logit, changes with each pixel; used by PuzzleMix.
+    """Gradient of the loss, or of the true class's logit, at each pixel; used by PuzzleMix.
 
     A separate call costs a forward and a backward pass, in evaluation mode as PuzzleMix's authors use when they train
     on mixed images only; with a training pass it costs a backward pass, in training mode as they use when they also
-    train on originals. The loss is the sum of the samples' cross-entropies, so that small slopes do not vanish in half
-    precision.
+    train on originals. The loss is the sum of the samples' cross-entropies, so that small gradients do not vanish in
+    half precision.
 
     Args:
         model: the network.
@@ -92,15 +92,17 @@ class InputGradient(NetworkSource):
         """
         labels = checked_labels(labels, images, "input-gradient", gradient=True)
         with without_trace(self.network, images, self.mode):
-            return self._slopes(self.network, _leaf(images), labels, keep_graph=False)[1]
+            return self._logits_and_gradient(self.network, _leaf(images), labels, keep_graph=False)[1]
 
     def training_pass(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         labels = checked_labels(labels, images, "input-gradient", gradient=True)
         leaf = images if images.requires_grad else _leaf(images)
-        logits, gradient = self._slopes(model, leaf, labels, keep_graph=True)
+        logits, gradient = self._logits_and_gradient(model, leaf, labels, keep_graph=True)
         return logits, gradient_saliency(gradient, self.over)
 
-    def _slopes(self, model: nn.Module, images: Tensor, labels: Tensor, keep_graph: bool) -> tuple[Tensor, Tensor]:
+    def _logits_and_gradient(
+        self, model: nn.Module, images: Tensor, labels: Tensor, keep_graph: bool
+    ) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
             with uncompiled(model):  # a compiled graph computes the gradients of all weights too, and only once
                 logits = logits_of(model(images))

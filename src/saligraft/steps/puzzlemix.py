@@ -44,7 +44,7 @@ class PuzzleMixStep(MixingStep):
                 "saliency_source must be an InputGradient of 'loss' where adversarial_probability is above 0, "
                 f"got {type(self.source).__name__}{of}"
             )
-        self.slopes: InputGradient = self.source
+        self.input_gradient: InputGradient = self.source
         self.mixer = method.without_noise()
         self.noise_probability = method.adversarial_probability
         self.radius = method.adversarial_radius
@@ -61,9 +61,9 @@ class PuzzleMixStep(MixingStep):
             alone = (drawn.partner == torch.arange(len(images), device=images.device))[:, None, None, None]
             shown = (torch.where(alone, images, source), torch.where(alone, images, destination[drawn.partner]))
         else:
-            gradient = self.slopes.gradient(images, labels)
-        saliency = gradient_saliency(gradient, self.slopes.over)
-        self._warn_of_zeros(self.slopes, saliency)
+            gradient = self.input_gradient.gradient(images, labels)
+        saliency = gradient_saliency(gradient, self.input_gradient.over)
+        self._warn_of_zeros(self.input_gradient, saliency)
         return self._output(self.mixer.apply(images, labels, saliency, drawn, shown))
 
     def _noise(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,6 +71,6 @@ class PuzzleMixStep(MixingStep):
         share = float(torch.rand((), generator=self._stream(), device="cpu"))
         uniform = draws.to_device(torch.rand(images.shape, generator=self._stream(), device="cpu"), images.device)
         start = noisy_start(images, uniform.to(images.dtype), self.scale, self.radius)
-        gradient = self.slopes.gradient(start, labels)
+        gradient = self.input_gradient.gradient(start, labels)
         # A gradient that is not finite leaves its sample unmixed, but its pixels must stay finite.
         return gradient, adversarial(images, start, gradient.nan_to_num(), share, self.scale, self.radius)
