@@ -564,9 +564,9 @@ def trainer(setting: Setting) -> Iterator[Row]:
         build = functools.partial(build_network, network["name"], split.num_classes, **network.get("options", {}))
         walls: dict[str, list[float]] = {"trainer": [], "bare": [], "per image": []}
         cpus: dict[str, list[float]] = {"trainer": [], "bare": [], "per image": []}
-        began = time.perf_counter()
+        start = time.perf_counter()
         for number in range(1 + setting.few_rounds):  # the first warms up
-            if number > FEWEST_ROUNDS and time.perf_counter() - began > 2 * setting.seconds:
+            if number > FEWEST_ROUNDS and time.perf_counter() - start > 2 * setting.seconds:
                 break
             timing = train(recipe, reporter=SilentReporter()).timing[0]
             walls["trainer"].append(timing.seconds)
@@ -608,9 +608,9 @@ def _exhaust(batches: Iterable[object]) -> None:
 
 
 def _wall(run: Contender) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     run()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def _ratio(

@@ -56,9 +56,9 @@ def time_in_turn(
         if number >= WARM_UP_ROUNDS + FEWEST_ROUNDS and time.perf_counter() - start > seconds:
             break
         for name, run in contenders.items():
-            began = clock()
+            before = clock()
             run()
-            times[name].append(clock() - began)
+            times[name].append(clock() - before)
     return {name: own[WARM_UP_ROUNDS:] for name, own in times.items()}
 
 

@@ -62,7 +62,7 @@ def run_bench(
     console = console or Console()
     setting = replace(QUICK if quick else Setting(), data_root=data_root)
     rows: list[Row] = []
-    began = time.perf_counter()
+    start = time.perf_counter()
     with torch.random.fork_rng(), threads(thread_count):
         conditions = facts()
         for name in sections or SECTIONS:
@@ -78,7 +78,7 @@ def run_bench(
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             **conditions,
             "quick": quick,
-            "seconds": round(time.perf_counter() - began),
+            "seconds": round(time.perf_counter() - start),
             "rows": [asdict(row) | {"median": row.median, "verdict": row.verdict} for row in rows],
         }
     out.mkdir(parents=True, exist_ok=True)

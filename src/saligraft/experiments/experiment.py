@@ -267,7 +267,7 @@ def read_result(folder: Path) -> dict[str, Any]:
 
 def read_measures(folder: Path) -> dict[str, dict[str, Any]]:
     """Read the measurements of a run, by name, except damaged ones."""
-    return {name: found for name, found in read_json(folder / MEASURES).items() if isinstance(found, dict)}
+    return {name: values for name, values in read_json(folder / MEASURES).items() if isinstance(values, dict)}
 
 
 def rows_of(
@@ -402,7 +402,7 @@ def _expected(
     experiment: Experiment, case: Case, entries: Sequence[Mapping[str, Any]]
 ) -> dict[str, tuple[PaperValue, str]]:
     """The paper's value of each metric, and whom it quotes."""
-    found = {}
+    expected = {}
     for entry in entries:
         condition = entry.get("set")
         if experiment.table is None or entry.get("table") != experiment.table:
@@ -411,8 +411,8 @@ def _expected(
             continue
         for metric in experiment.metrics:
             if metric.paper in entry and entry.get("occlude") == metric.occlude:
-                found[metric.key] = (tuple(entry[metric.paper]), str(entry.get("quoted", "")))
-    return found
+                expected[metric.key] = (tuple(entry[metric.paper]), str(entry.get("quoted", "")))
+    return expected
 
 
 def passes_of(recipe: Recipe) -> "Passes":

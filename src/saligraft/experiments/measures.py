@@ -76,17 +76,17 @@ def maps(tested: SavedRun) -> dict[str, float]:
     own = section.options if section.name == "feature-map" else {}
     source = saliency_source("feature-map", tested.network, layer=section.feature_layer, **own)
     maps = torch.cat([source(batch.images, None) for batch in tested.batches(chosen)])
-    found = {}
+    values = {}
     for grid in GRIDS:
         saliency = resize_saliency(maps, grid)
 
         def share(temperature: float, threshold: float, saliency: torch.Tensor = saliency) -> float:
             return float(salient_regions(saliency, temperature, threshold, normalize=normalize).float().mean())
 
-        found[f"grafted cells, {grid}×{grid}"] = MEAN_P * grid**2 * share(temperature, options.get("threshold", 1.0))
-        found |= {f"salient at T={T:g}, {grid}×{grid}": 100 * share(T, 1.0) for T in TEMPERATURES}
-        found |= {f"salient at σ={s:g}, {grid}×{grid}": 100 * share(temperature, s) for s in THRESHOLDS}
-    return found
+        values[f"grafted cells, {grid}×{grid}"] = MEAN_P * grid**2 * share(temperature, options.get("threshold", 1.0))
+        values |= {f"salient at T={T:g}, {grid}×{grid}": 100 * share(T, 1.0) for T in TEMPERATURES}
+        values |= {f"salient at σ={s:g}, {grid}×{grid}": 100 * share(temperature, s) for s in THRESHOLDS}
+    return values
 
 
 def label_truth(tested: SavedRun) -> dict[str, float | None]:
@@ -98,14 +98,14 @@ def label_truth(tested: SavedRun) -> dict[str, float | None]:
     Returns:
         All but the rank correlations in percent, by method.
     """
-    found: dict[str, float | None] = {}
+    values: dict[str, float | None] = {}
     for method, truth in evaluate_label_truth(tested).items():
-        found |= {f"{method}, error of {label} labels": 100 * error for label, error in truth.error.items()}
-        found[f"{method}, calibrated minus area"] = 100 * (truth.error["calibrated"] - truth.error["area"])
-        found |= {f"{method}, rank correlation of {label} labels": r for label, r in truth.rank_correlation.items()}
-        found |= {f"{method}, unseen by {label} labels": share for label, share in truth.unseen.items()}
-        found[f"{method}, diversity"] = None if truth.diversity is None else 100 * truth.diversity
-    return found
+        values |= {f"{method}, error of {label} labels": 100 * error for label, error in truth.error.items()}
+        values[f"{method}, calibrated minus area"] = 100 * (truth.error["calibrated"] - truth.error["area"])
+        values |= {f"{method}, rank correlation of {label} labels": r for label, r in truth.rank_correlation.items()}
+        values |= {f"{method}, unseen by {label} labels": share for label, share in truth.unseen.items()}
+        values[f"{method}, diversity"] = None if truth.diversity is None else 100 * truth.diversity
+    return values
 
 
 def label_course(tested: SavedRun) -> dict[str, float]:
@@ -119,12 +119,12 @@ def label_course(tested: SavedRun) -> dict[str, float]:
     """
     own = tested.recipe.method.name
     methods = {own: methods_of_run(tested)[own]}
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for epoch, run in tested.through_training():
         truth = evaluate_label_truth(run, methods=methods)[own]
         share = 25 * round(4 * epoch / tested.recipe.training.epochs)
-        found |= {f"{label} labels, {share} %": 100 * error for label, error in truth.error.items()}
-    return found
+        values |= {f"{label} labels, {share} %": 100 * error for label, error in truth.error.items()}
+    return values
 
 
 MEASURE_FUNCTIONS: dict[str, Callable[[SavedRun], dict[str, Any]]] = {

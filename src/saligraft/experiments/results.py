@@ -48,8 +48,8 @@ class SeedRuns:
     def values(self, metric: Metric) -> dict[int, float]:
         """The metric of each run that has it, by seed."""
         section, _, key = metric.key.partition("/")
-        found = {seed: record.get(section) for seed, record in self.records.items()}
-        values = {seed: value.get(key) if isinstance(value, dict) else value for seed, value in found.items()}
+        entries = {seed: record.get(section) for seed, record in self.records.items()}
+        values = {seed: entry.get(key) if isinstance(entry, dict) else entry for seed, entry in entries.items()}
         return {seed: value for seed, value in values.items() if value is not None}
 
     def estimate(self, metric: Metric) -> Estimate | None:
@@ -118,9 +118,9 @@ def collect(experiment: Experiment, rows: Sequence[Row], seeds: int, out: Path) 
         sign = -1 if metric.higher_is_better else 1
         most = max(len(result.records) for result in variants)  # fewer runs could win by a lucky seed
         measured = [
-            (sign * found.mean, result)
+            (sign * value.mean, result)
             for result in variants
-            if len(result.records) == most and (found := result.estimate(metric))
+            if len(result.records) == most and (value := result.estimate(metric))
         ]
         results.append(min(measured, key=lambda pair: pair[0])[1] if measured else variants[0])
     return results
@@ -171,8 +171,8 @@ def result_table(experiment: Experiment, results: Sequence[RowResult]) -> Result
     for result in results:
         cells = [result.row.title, *[result.row.group_title] * grouped]
         for metric in experiment.metrics:
-            found = result.estimate(metric)
-            cells.append("–" if found is None else found.with_interval() if by_metric else str(found))
+            value = result.estimate(metric)
+            cells.append("–" if value is None else value.with_interval() if by_metric else str(value))
             if metric.key in with_paper:
                 cells.append(paper_text(result.row.expected.get(metric.key), result.row.quoted))
         passes = f"{result.cost('forward')} + {result.cost('backward')}"
@@ -248,14 +248,14 @@ def csv_text(experiment: Experiment, scale: ScaleName, results: Sequence[RowResu
     pairs = compared_pairs(experiment, results)
     for result in results:
         for metric in experiment.metrics:
-            found = result.estimate(metric)
-            if found is None:
+            value = result.estimate(metric)
+            if value is None:
                 continue
             paper = (*result.row.expected.get(metric.key, ()), "", "")
             line: dict[str, Any] = {
                 **{"experiment": experiment.name, "scale": scale, "row": result.row.name, "group": result.row.group},
                 **{"x": "" if result.row.x is None else result.row.x, "variant": result.variant, "metric": metric.key},
-                **{"seeds": found.seeds, "mean": found.mean, "standard_error": found.standard_error},
+                **{"seeds": value.seeds, "mean": value.mean, "standard_error": value.standard_error},
                 **{"paper_mean": paper[0], "paper_standard_error": paper[1], "quoted": result.row.quoted},
                 **{"cpu_seconds": result.cost("seconds"), "forward_passes": result.cost("forward")},
                 **{"backward_passes": result.cost("backward"), "map": result.cost("map")},
@@ -360,13 +360,13 @@ def _view(experiment: Experiment, results: Sequence[RowResult]) -> dict[str, Any
 
 def _figures(experiment: Experiment, results: Sequence[RowResult], folder: Path) -> list[Path]:
     metric, files = experiment.metrics[0], []
-    points = [(result.row, found) for result in results if (found := result.estimate(metric))]
+    points = [(result.row, value) for result in results if (value := result.estimate(metric))]
     series: dict[str, list[tuple[float, Estimate]]] = {}
-    for row, found in points:
+    for row, value in points:
         if row.x is not None:
-            series.setdefault(row.title.partition(", ")[0], []).append((row.x, found))
+            series.setdefault(row.title.partition(", ")[0], []).append((row.x, value))
     if experiment.x_title and series:
-        levels = {row.title: found for row, found in points if row.x is None}
+        levels = {row.title: value for row, value in points if row.x is None}
         titles = {"x_title": experiment.x_title, "y_title": f"{metric.title} (%)"}
         files += save_sweep(series, levels, folder / "figure", **titles)
     if experiment.draw is not None and all(0 in result.folders for result in results):

@@ -42,8 +42,8 @@ class GraftingCallback(Callback):
         """Find the step: a module may make it in `configure_model`, `setup` or `on_fit_start`."""
         steps = {name: value for name, value in vars(pl_module).items() if isinstance(value, TrainingStep)}
         if len(steps) != 1:
-            found = ", ".join(steps) or "none"
-            raise ValueError(f"{type(pl_module).__name__} must have one step of saligraft as an attribute, got {found}")
+            names = ", ".join(steps) or "none"
+            raise ValueError(f"{type(pl_module).__name__} must have one step of saligraft as an attribute, got {names}")
         (self._step,) = steps.values()
         if self._loaded:
             self._step.load_state_dict(self._loaded)
