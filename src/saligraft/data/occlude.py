@@ -25,8 +25,7 @@ def occlude(images: Tensor, saliency: Tensor, share: float, fill: float | Tensor
         Images (B,C,H,W). Of equally salient cells the first in row order are hidden.
     """
     checks.images(images)
-    checks.saliency(saliency, batch=len(images))
-    checks.same_device("saliency", saliency, images)
+    checks.saliency(saliency, batch=len(images), like=images)
     count = hidden_cells(share, saliency.shape[1] * saliency.shape[2])
     order = saliency.flatten(1).argsort(dim=1, descending=True, stable=True)
     hidden = torch.zeros_like(order, dtype=torch.bool).scatter(1, order[:, :count], True).view(saliency.shape)

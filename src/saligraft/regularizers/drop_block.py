@@ -133,8 +133,7 @@ def set_drop_block_progress(network: nn.Module, progress: float) -> None:
 
 def _block_of(seeds: Tensor, features: Tensor) -> tuple[int, int]:
     """The block's height and width, from the shapes of seeds and features."""
-    checks.rank("seeds", seeds, "(B, C, h, w)")
-    checks.same_device("seeds", seeds, features, "features")
+    checks.rank("seeds", seeds, "(B, C, h, w)", features, "features")
     if seeds.dtype != torch.bool:
         raise TypeError(f"seeds must be a bool tensor, got {seeds.dtype}")
     batch, channels, height, width = features.shape

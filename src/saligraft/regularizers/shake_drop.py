@@ -166,8 +166,7 @@ def depth_keep_probability(block: int, blocks: int, last: float = 0.5) -> float:
 
 
 def _check_draw(name: str, draw: Tensor, features: Tensor) -> None:
-    checks.rank(name, draw, "(B, C, H, W)")
-    checks.same_device(name, draw, features, "features")
+    checks.rank(name, draw, "(B, C, H, W)", features, "features")
     if any(size not in (1, full) for size, full in zip(draw.shape, features.shape, strict=True)):
         raise ValueError(
             f"{name} must have each axis of size 1 or that of features {checks.shape_of(features)}, "

@@ -129,8 +129,7 @@ def checked_labels(labels: Tensor | None, images: Tensor, source: str, *, gradie
         raise RuntimeError(f"{source} needs a gradient, which torch.inference_mode() disables: use torch.no_grad()")
     if labels is None:
         raise ValueError(f"labels must be given to {source}, which shows the evidence for a class; got None")
-    checks.labels(labels, len(images), classes=True)
-    checks.same_device("labels", labels, images)
+    checks.labels(labels, len(images), images, classes=True)
     return labels
 
 

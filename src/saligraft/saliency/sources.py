@@ -130,8 +130,7 @@ class OwnFunction(SaliencySource):
             saliency = self.function(images.detach().clone(), **truth)
         if isinstance(saliency, Tensor) and saliency.ndim == 4 and saliency.shape[1] == 1:
             saliency = saliency[:, 0]
-        checks.saliency(saliency, batch=len(images), name="saliency of the function")
-        checks.same_device("saliency of the function", saliency, images)
+        checks.saliency(saliency, batch=len(images), name="saliency of the function", like=images)
         if not self._warned and checks.may_look(saliency) and not bool(usable_maps(saliency).any()):
             self._warned = True
             warnings.warn(
