@@ -54,16 +54,15 @@ def _methods() -> "Table":
     """All methods, kind by kind, then the two ways to combine them."""
     from saligraft.config.method_section import AND, NONE, RANDOM_CHOICE
     from saligraft.methods import REGISTRY, Compose, RandomChoice
-    from saligraft.methods.registry import KINDS
+    from saligraft.names import METHODS
 
     table = _table("Methods", "name", "passes per step", "what it does")
     table.add_row(NONE, "1 + 1", "Plain training: crop and flip only.")
-    for kind in KINDS:
+    for kind, names in METHODS.items():
         table.add_section()
         table.add_row(f"[dim]{kind}[/]")
-        for name, entry in REGISTRY.items():
-            if entry.kind == kind:
-                table.add_row(name, "{} + {}".format(*entry.passes), entry.purpose)
+        for name in names:
+            table.add_row(name, "{} + {}".format(*REGISTRY[name].passes), REGISTRY[name].purpose)
     table.add_section()
     table.add_row("[dim]several at once[/]")
     table.add_row(f"cutout{AND}mixup", "as mixup", f"{_first_sentence(Compose)}")

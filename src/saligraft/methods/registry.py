@@ -10,12 +10,7 @@ from saligraft.methods.kinds import FeatureMixer, ImageTransform, StepStrategy
 from saligraft.names import METHODS
 from saligraft.saliency.base import Passes
 
-KINDS: dict[str, type] = {
-    "batch mixers": BatchMixer,
-    "image transforms": ImageTransform,
-    "feature mixers": FeatureMixer,
-    "step strategies": StepStrategy,
-}
+KINDS: tuple[type, ...] = (BatchMixer, ImageTransform, FeatureMixer, StepStrategy)
 
 
 class Entry(NamedTuple):
@@ -30,11 +25,6 @@ class Entry(NamedTuple):
     method: type[Any]
     title: str
     passes: Passes
-
-    @property
-    def kind(self) -> str:
-        """One of `KINDS`."""
-        return next(name for name, kind in KINDS.items() if issubclass(self.method, kind))
 
     @property
     def purpose(self) -> str:
@@ -64,8 +54,8 @@ def find_method(name: str) -> Entry:
     if not is_import_path(name):
         return REGISTRY[name]
     method = import_object(name, "method")
-    if not isinstance(method, type) or not issubclass(method, tuple(KINDS.values())):
-        kinds = ", ".join(kind.__name__ for kind in KINDS.values())
+    if not isinstance(method, type) or not issubclass(method, KINDS):
+        kinds = ", ".join(kind.__name__ for kind in KINDS)
         raise ValueError(f"method {name!r} must be a class derived from one of {kinds}, got {method!r}")
     return Entry(method, name, Passes(1, 1))
 
