@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from saligraft.config.recipe_file import PLAIN
-from saligraft.experiments.experiment import BEST, GRAFTING, LAST, MEMORISED, Case, Experiment, Part, ScaleName
-from saligraft.experiments.paper.regimes import ALWAYS, IN_FULL, RESNET, SMALLER, WRN
+from saligraft.experiments.experiment import BEST, GRAFTING, LAST, MEMORISED, SCALES, Case, Experiment, Part, ScaleName
+from saligraft.experiments.paper.regimes import IN_FULL, RESNET, SMALLER, WRN
 
 SAMPLED = (GRAFTING, "puzzlemix", "saliencymix", "cutmix")
 # The paper's four, and three more: with the pair and its maps, their pictures fill two rows of eight.
@@ -15,7 +15,7 @@ COPIES = ("training.epochs=200", "schedule.milestones=[120, 170]", "data.per_cla
 
 
 THRESHOLDS: dict[float, tuple[ScaleName, ...]] = {
-    0.0: ALWAYS,
+    0.0: SCALES,
     0.5: IN_FULL,
     0.6: SMALLER,
     0.7: SMALLER,
@@ -23,19 +23,19 @@ THRESHOLDS: dict[float, tuple[ScaleName, ...]] = {
     0.85: IN_FULL,
     0.9: SMALLER,
     0.95: SMALLER,
-    1.0: ALWAYS,
+    1.0: SCALES,
     1.05: IN_FULL,
     1.1: SMALLER,
     1.2: IN_FULL,
 }
 TEMPERATURES: dict[float, tuple[ScaleName, ...]] = {
-    0.01: ALWAYS,
+    0.01: SCALES,
     0.02: IN_FULL,
     0.03: SMALLER,
     0.05: IN_FULL,
     0.1: SMALLER,
     0.15: IN_FULL,
-    0.2: ALWAYS,
+    0.2: SCALES,
     0.25: IN_FULL,
     0.3: SMALLER,
 }
@@ -83,7 +83,7 @@ def _copies(*settings: str) -> tuple[Case, ...]:
             x=k,
             settings=(*settings, f"training.copies={k}"),
             paper=COPIES,
-            at=ALWAYS if k < 3 else SMALLER if k == 4 else IN_FULL,
+            at=SCALES if k < 3 else SMALLER if k == 4 else IN_FULL,
         )
         for k in range(1, 7)
     )

@@ -14,7 +14,6 @@ IMAGENET, IMAGENET_FIXED = "imagenet-resnet-50-fast", "imagenet-resnet-50"
 WEIGHT_DECAYS = ("optimizer.weight_decay=0.0005", "optimizer.weight_decay=0.0001")
 
 
-ALWAYS: tuple[ScaleName, ...] = ("smoke", "laptop", "paper")
 SMALLER: tuple[ScaleName, ...] = ("laptop", "paper")
 IN_FULL: tuple[ScaleName, ...] = ("paper",)
 

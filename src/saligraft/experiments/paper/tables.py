@@ -8,13 +8,13 @@ from saligraft.experiments.experiment import (
     LAST,
     LOSS,
     MEMORISED,
+    SCALES,
     Case,
     Experiment,
     Metric,
     Part,
 )
 from saligraft.experiments.paper.regimes import (
-    ALWAYS,
     CUB,
     IMAGENET,
     IMAGENET_FIXED,
@@ -149,7 +149,7 @@ TABLES = (
                         smoke=(f"data.per_class_subset={few}",),
                         at=at,
                     )
-                    for count, few, at in ((50, 2, ALWAYS), (100, 3, ALWAYS), (250, 4, IN_FULL))
+                    for count, few, at in ((50, 2, SCALES), (100, 3, SCALES), (250, 4, IN_FULL))
                 ),
             ),
         ),
