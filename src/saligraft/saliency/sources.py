@@ -234,8 +234,8 @@ def saliency_source(
         bound: tuple[nn.Module, ...] = (model,) if issubclass(kind, NetworkSource) else ()
         return kind(*bound, **arguments, **options)
     if layer is not None or options:
-        given = ", ".join([*(["layer"] if layer is not None else []), *options])
-        expected = f"a name, such as 'cam', to go with {given}"
+        names = ", ".join([*(["layer"] if layer is not None else []), *options])
+        expected = f"a name, such as 'cam', to go with {names}"
         raise ValueError(f"saliency source must be {expected}, got {type(source).__name__}")
     if isinstance(source, SaliencySource):
         return source

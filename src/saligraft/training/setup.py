@@ -30,7 +30,7 @@ from saligraft.steps import training_step
 WEIGHTS, MIXING, LAYERS = range(3)
 
 
-def load_split(recipe: Recipe, split: str, given: tuple[Split, Split] | None = None) -> Split:
+def load_split(recipe: Recipe, split: str, splits: tuple[Split, Split] | None = None) -> Split:
     """Load the recipe's "train" or "test" images; of each, the recipe's subset per class.
 
     With `data.held_out`, the images to test on are training images that are not trained on.
@@ -38,13 +38,13 @@ def load_split(recipe: Recipe, split: str, given: tuple[Split, Split] | None = N
     Args:
         recipe: What to load.
         split: "train" or "test".
-        given: Both splits, if they were passed to `train`.
+        splits: Training and test split, if they were passed to `train`.
     """
     section = recipe.data
     skip = section.per_class_subset or 0 if section.held_out and split == "test" else 0
     source = "train" if skip else split
-    if given is not None:
-        data = given[source == "test"]
+    if splits is not None:
+        data = splits[source == "test"]
     elif is_given(section.name):
         raise ValueError(
             f"data.name {section.name!r} stands for data that were passed to train(data=...) in Python: resume the run "
@@ -164,17 +164,17 @@ def make_loader(
     )
 
 
-def make_network(recipe: Recipe, data: Split | Inputs, given: nn.Module | None = None) -> nn.Module:
+def make_network(recipe: Recipe, data: Split | Inputs, model: nn.Module | None = None) -> nn.Module:
     """Build the recipe's network; its initial weights depend on the recipe's seed alone.
 
     Args:
         recipe: Network and seed.
         data: Its classes and channels shape the network.
-        given: The network, if it was passed to `train`.
+        model: The network, if it was passed to `train`.
     """
     name = recipe.network.name
-    if given is not None:
-        network = given
+    if model is not None:
+        network = model
     elif is_given(name):
         raise ValueError(
             f"network.name {name!r} stands for a network that was passed to train(model=...) in Python: resume the run "
@@ -184,7 +184,7 @@ def make_network(recipe: Recipe, data: Split | Inputs, given: nn.Module | None =
         with torch.random.fork_rng():
             torch.manual_seed(key(recipe.seed, WEIGHTS))
             network = build_network(name, len(data.classes), data.image_shape[0], **recipe.network.options)
-    if given is not None or is_import_path(name):
+    if model is not None or is_import_path(name):
         _check_logits(network, data, name)
     if recipe.training.sync_batch_norm:
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
