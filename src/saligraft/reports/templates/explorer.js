@@ -17,7 +17,6 @@ const explorer = (() => {
     .split(" ").map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));
   const FACTOR = Math.max(1, Math.round(256 / Math.max(size.height, size.width)));
   const percent = (share) => `${Math.round(100 * share)} %`;
-  const count = (values) => total(values);
 
   let settings = { ...DEFAULTS };
   let pixels = []; // of every image, RGBA
@@ -262,13 +261,13 @@ const explorer = (() => {
     const { source, destination, grid, probability } = settings;
     const [own, other] = names();
     const { shares: softmaxShares, salient, mask, chosen } = result;
-    const [salientCells, drawn] = [count(salient.values), count(mask.values)];
+    const [salientCells, drawn] = [total(salient.values), total(mask.values)];
     panel("Source", own, (canvas) => plain(canvas, source), "source");
     panel("Destination", other, (canvas) => plain(canvas, destination), "destination narrow");
     panel("Saliency S", `${grid} × ${grid} cells`, (canvas) => heat(canvas, source, result.source));
     panel("Softmax S′", `largest share ${(100 * Math.max(...softmaxShares.values)).toFixed(1)} %`, (canvas) => heat(canvas, source, softmaxShares));
     panel("Salient S″", `${salientCells} of ${grid * grid}`, (canvas) => cells(canvas, source, salient));
-    panel("Draws P", `${count(chosen)} of ${grid * grid}, seed ${settings.seed}`, (canvas) => drawChosen(canvas, result));
+    panel("Draws P", `${total(chosen)} of ${grid * grid}, seed ${settings.seed}`, (canvas) => drawChosen(canvas, result));
     panel("Mask M", `${drawn} of ${salientCells} salient`, (canvas) => cells(canvas, source, mask, salient));
     panel("Destination’s saliency", `${other}; striped: lost`, (canvas) => heat(canvas, destination, result.destination, mask), "destination");
     panel("Grafted", "the network’s input", (canvas) => grafted(canvas, source, destination, mask), "", "x-grafted");
