@@ -137,15 +137,13 @@ def find_maps(
     site = search.best_site()
     if site is None:
         raise _no_map(layer, search.outputs, image_shape(images))
-    if search.stray_tokens is not None and layer is None and images.ndim != 4:
-        raise ValueError(
-            f"model must keep a map of its input up to pooling, but after the {site} it works on tokens of shape "
-            f"{search.stray_tokens}: pass a function that returns maps as saliency_source=, or name a layer by layer="
-        )
     if search.stray_tokens is not None and layer is None:
+        expected, advice = "a map of its input", ": pass a function that returns maps as saliency_source="
+        if images.ndim == 4:
+            expected, advice = "its tokens as a grid", ", as when patches are dropped: disable that"
         raise ValueError(
-            f"model must keep its tokens as a grid up to pooling, but after the {site} it works on tokens of shape "
-            f"{search.stray_tokens}, as when patches are dropped: disable that, or name a layer by layer="
+            f"model must keep {expected} up to pooling, but after the {site} it works on tokens of shape "
+            f"{search.stray_tokens}{advice}, or name a layer by layer="
         )
     return output, [*search.earlier, site]
 
