@@ -265,7 +265,7 @@ class GraftingStep(TrainingStep):
         checks.one_of("passes", passes, get_args(PassPlan))
         if not isinstance(method, BatchMixer):
             raise TypeError(f"method must be a batch mixer such as SaliencyGrafting(), got {type(method).__name__}")
-        if copies + (passes == "both") > 1 and passes != "joint":
+        if passes == "both" or (copies > 1 and passes != "joint"):
             _check_two_passes(model)
         self.method = method
         self.source = _source_of(method, self.model, saliency_source, layer)
