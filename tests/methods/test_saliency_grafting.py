@@ -140,6 +140,16 @@ def test_refuses_missing_saliency_a_grid_finer_than_the_image_and_wrong_draws() 
             sg.graft_salient_regions(images, labels, fine, partner=torch.arange(6), chosen=fine > 0.5)
 
 
+def test_a_custom_selection_replaces_the_paper_s_and_is_checked() -> None:
+    images, labels, saliency = batch()
+    draws = {"partner": torch.arange(6).roll(1), "chosen": torch.ones(6, 8, 8, dtype=torch.bool)}
+    own = saliency > 0.5
+    assert torch.equal(sg.graft_salient_regions(images, labels, saliency, **draws, select=lambda _: own).mask, own)
+    for wrong in (saliency, own[0]):  # the second would be broadcast to all samples
+        with pytest.raises(ValueError, match=r"result of select must be bool of shape \(6, 8, 8\), got torch\."):
+            sg.graft_salient_regions(images, labels, saliency, **draws, select=lambda _, wrong=wrong: wrong)
+
+
 def test_the_pure_function_refuses_bad_options() -> None:
     images, labels, saliency = batch()
     draws = {"partner": torch.arange(6), "chosen": saliency > 0.5}

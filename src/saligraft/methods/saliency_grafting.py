@@ -76,10 +76,13 @@ def graft_salient_regions(
     checks.cells("chosen", chosen, saliency)
     checks.one_of("label_mixing", label_mixing, LABEL_MIXINGS)
     checks.norm(norm)
+    maps = scale_maps(saliency)  # once, for mask and label
     if select is None:
         check_selection(temperature, threshold, normalize)
-    maps = scale_maps(saliency)  # once, for mask and label
-    salient = select_salient(maps, temperature, threshold, normalize) if select is None else select(saliency)  # S''
+        salient = select_salient(maps, temperature, threshold, normalize)  # S''
+    else:
+        salient = select(saliency)
+        checks.cells("result of select", salient, saliency)
     mask = chosen & salient & (maps.usable & maps.usable[partner])  # M = P ⊙ S''  (Eq. 3-4)
     height, width = checks.frame_size(images)
     shown = spread(mask, height, width)
