@@ -240,6 +240,14 @@ def test_a_state_resumes_to_the_bit() -> None:
     assert torch.equal(memory.maps, resumed.memory.maps)
 
 
+def test_a_state_without_maps_is_refused_and_changes_nothing() -> None:
+    both, remembered = (grafting(Network(), passes=passes) for passes in ("both", "remembered"))
+    both(*batch()[:2])
+    with pytest.raises(ValueError, match="state must be that of a step with passes='remembered'"):
+        remembered.load_state_dict(both.state_dict())
+    assert remembered.steps_taken == 0
+
+
 def test_autocast_a_batch_of_one_and_float64() -> None:
     step = grafting(Network(), passes="remembered", warmup_steps=1)
     with torch.autocast("cpu", dtype=torch.bfloat16):

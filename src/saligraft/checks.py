@@ -268,7 +268,7 @@ def label_values(value: Tensor, num_classes: int | None = None) -> None:
     if not may_look(value):
         return
     if value.ndim == 1 and not value.is_floating_point():
-        low, high = int(value.min()), int(value.max())
+        low, high = map(int, value.long().aminmax())  # .long(): torch lacks it for uint16
         if low < 0 or (num_classes is not None and high >= num_classes):
             expected = ">= 0" if num_classes is None else f"in [0, {num_classes})"
             numbers = ", or floats for regression" if num_classes == 1 else ""

@@ -343,9 +343,11 @@ class GraftingStep(TrainingStep):
         return super().state_dict() | own
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
         if self.memory is not None:
+            if "memory" not in state:
+                raise ValueError("state must be that of a step with passes='remembered', got one without its maps")
             self.memory.load_state_dict(state["memory"])
+        super().load_state_dict(state)
 
 
 class MixingStep(TrainingStep):

@@ -206,6 +206,17 @@ def test_jobs_run_through_submitit(tmp_path: Path) -> None:
     assert job.done
 
 
+def test_a_stop_says_that_jobs_of_a_cluster_keep_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("submitit")
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        SlurmLauncher(folder=tmp_path / "slurm", gpus=0, cluster="debug")([smoke_job(tmp_path)], stop)
+    assert "the jobs keep running" in capsys.readouterr().err
+
+
 def test_a_job_that_is_preempted_is_queued_again(tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     from saligraft.experiments.runner import _ClusterTask

@@ -227,8 +227,12 @@ class SlurmLauncher:
             options["slurm_partition"] = self.partition
         executor.update_parameters(name="saligraft", timeout_min=self.minutes, gpus_per_node=self.gpus, **options)
         handles = executor.map_array(_ClusterTask(), jobs)
-        for job, handle in zip(jobs, handles, strict=True):
-            on_done(job, handle.exception())  # waits
+        try:
+            for job, handle in zip(jobs, handles, strict=True):
+                on_done(job, handle.exception())  # waits
+        except (KeyboardInterrupt, SystemExit):  # by SIGTERM
+            print("saligraft: the jobs keep running; wait for their end or scancel them before resuming", file=sys.stderr)
+            raise
 
 
 class _ClusterTask:
