@@ -159,7 +159,10 @@ def _kill_all(pid: int) -> None:
 def _family(pid: int) -> Iterator[int]:
     yield pid
     for thread in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in thread.read_text().split():
+        children = ""
+        with contextlib.suppress(OSError):  # a thread that has just ended
+            children = thread.read_text()
+        for child in children.split():
             yield from _family(int(child))
 
 

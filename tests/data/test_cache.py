@@ -193,14 +193,14 @@ def test_a_full_disk_means_memory(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert [path.name for path in folder.iterdir()] == ["set-k.bin.lock"]
 
 
-def _load(folder: str, counter: str, answers) -> None:  # type: ignore[no-untyped-def]
+def _load(folder: str, counter: str, answers, pause: float = 0.05) -> None:  # type: ignore[no-untyped-def]
     os.environ["SALIGRAFT_CACHE"] = folder
 
     def slow() -> Iterator[Tensor]:
         with Path(counter).open("a") as file:
             file.write("x")
         for block in SAMPLES.split(4):
-            time.sleep(0.05)
+            time.sleep(pause)
             yield block
 
     answers.put(torch.equal(cached("set", "k", slow), SAMPLES))
@@ -221,7 +221,8 @@ def test_of_processes_that_come_at_once_one_builds(folder: Path, tmp_path: Path)
 
 def test_a_killed_builder_leaves_no_trace(folder: Path, tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
-    worker = context.Process(target=_load, args=(str(folder), str(tmp_path / "built"), context.Queue()))
+    arguments = (str(folder), str(tmp_path / "built"), context.Queue(), 600)  # in no hurry: it is killed in between
+    worker = context.Process(target=_load, args=arguments)
     worker.start()
     deadline = time.monotonic() + 60
     while not list(folder.glob(".*.partial")) and time.monotonic() < deadline:

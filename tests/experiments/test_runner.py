@@ -168,9 +168,11 @@ def test_a_killed_experiment_resumes_with_what_is_missing(tmp_path: Path, number
     assert running.wait(timeout=60) == code
     assert number == signal.SIGKILL or "leaked" not in (tmp_path / "errors").read_text()
     assert sorted(path.parent.name for path in tmp_path.glob("*/result.json")) == ["0", "1"]
-    time.sleep(0.5)  # workers end with their parent
+    deadline = time.monotonic() + 60
+    while any(Path(f"/proc/{(tmp_path / job / 'pid').read_text()}").exists() for job in "23"):
+        assert time.monotonic() < deadline  # workers end with their parent
+        time.sleep(0.05)
     (tmp_path / "go").touch()
-    time.sleep(0.5)
     assert not (tmp_path / "2" / RESULT).exists()
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
     assert again.stdout.startswith("4 runs, 2 of them finished")

@@ -100,7 +100,9 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
 
 def test_a_worker_that_outlives_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     """Loader workers are forked while the lock is held, and take seconds to notice that their parent is gone."""
-    fork = HOLD.replace("print(", "import os; worker = os.fork(); worker or time.sleep(60); print(worker, ")
+    # The worker, which has its copy of the lock until it runs for the first time, says when it does.
+    fork = "import os; read, write = os.pipe(); worker = os.fork(); worker or (os.write(write, b'.'), time.sleep(60)); "
+    fork = HOLD.replace("print(", fork + "os.read(read, 1); print(worker, ")
     with subprocess.Popen([sys.executable, "-c", fork, str(tmp_path)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         worker = int(holder.stdout.readline().split()[0])

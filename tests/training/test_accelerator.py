@@ -154,7 +154,7 @@ def test_trackers_get_settings_and_every_epoch(
 LAUNCHERS = {
     "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
     # --multi_gpu, on the CPU too: --cpu alone starts one process, whatever --num_processes says
-    "accelerate": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"],
+    "accelerate": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0"],
 }
 
 
