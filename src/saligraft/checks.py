@@ -22,6 +22,10 @@ LARGEST_INT = 2**63 - 1
 
 SHAPES = {4: "(B, C, H, W)", 3: "(B, C, L)", 5: "(B, C, T, H, W)"}  # images, signals, videos, by number of dimensions
 ANY_SHAPE = tuple(SHAPES)
+REGRESSION = (
+    "regression needs a criterion of dense targets such as torch.nn.MSELoss(), and maps that need no classes, such as "
+    "'feature-map'"
+)
 
 _validate_everywhere = False
 
@@ -255,7 +259,7 @@ def labels(
         raise ValueError(f"labels must have shape (B,) or (B, K), got {shape_of(value)}")
     is_number = value.is_floating_point()
     if value.ndim == 1 and ((classes and is_number) or value.is_complex() or value.dtype == torch.bool):
-        hint = ": regression needs a criterion of dense targets such as torch.nn.MSELoss()" if is_number else ""
+        hint = f": {REGRESSION}" if is_number else ""
         raise TypeError(f"labels of shape (B,) must be integer class indices, got {value.dtype}{hint}")
     if value.shape[0] != batch:
         raise ValueError(f"labels must have one entry per image: expected {batch}, got {value.shape[0]}")
@@ -280,8 +284,7 @@ def label_values(value: Tensor, num_classes: int | None = None) -> None:
             raise ValueError("labels must be finite, got NaN or infinity")
     elif not bool((value.isfinite() & (value >= 0)).all()):
         raise ValueError(
-            "labels given as rows must be finite and >= 0, got negative or non-finite entries: regression needs a "
-            "criterion of dense targets such as torch.nn.MSELoss()"
+            f"labels given as rows must be finite and >= 0, got negative or non-finite entries: {REGRESSION}"
         )
 
 

@@ -152,8 +152,10 @@ def test_classification_losses_refuse_numbers_and_negative_rows() -> None:
         sg.MixingStep(Regressor(1))(images, torch.randn(B))
     with pytest.raises(ValueError, match="labels given as rows must be finite and >= 0"):
         sg.MixingStep(Regressor(3))(images, torch.full((B, 3), -1.0))
-    with pytest.raises(TypeError, match="must be integer class indices"):
+    with pytest.raises(TypeError, match=r"must be integer class indices, .* maps that need no classes, such as 'feat"):
         sg.saliency_source("cam", Regressor(3))(images, torch.randn(B))
+    with pytest.raises(ValueError, match=r"must be finite and >= 0, .* maps that need no classes, such as 'feat"):
+        sg.saliency_source("cam", Regressor(3))(images, torch.full((B, 3), -1.0))
 
 
 VIDEO = nn.Sequential(
