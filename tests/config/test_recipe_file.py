@@ -107,6 +107,9 @@ def test_another_name_drops_what_the_old_name_s_keys_meant() -> None:
         "optimizer": {"name": "adam", "lr": 0.3},
     }
     assert merge(base, {"method": {"name": "mixup"}})["method"]["options"] == {"alpha": 3.0}
+    losses = {"training": {"loss": "mine:focal", "loss_options": {"gamma": 1.0}, "epochs": 2}}
+    assert merge(losses, {"training": {"loss": "cross-entropy"}})["training"] == {"loss": "cross-entropy", "epochs": 2}
+    assert merge(losses, {"training": {"loss": "mine:focal"}}) == losses
 
 
 def test_overrides_apply_names_first_and_later_ones_win(tmp_path: Path) -> None:

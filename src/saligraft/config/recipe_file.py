@@ -299,12 +299,12 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any], *, keep_options: 
     """Lay `changes` over `base`, table by table.
 
     A section whose `name` changes loses the settings of the old one: its options and, for a method or schedule,
-    everything else.
+    everything else. Another `loss` loses the options of the old one.
 
     Args:
         base: Table to start from; not changed.
         changes: Values that replace those of `base`.
-        keep_options: Whether a section keeps the settings of its old name.
+        keep_options: Whether a section keeps the settings of its old name, and of its old loss.
 
     Returns:
         A new table.
@@ -316,6 +316,8 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any], *, keep_options: 
         if isinstance(old, Mapping) and isinstance(change, Mapping):
             if not keep_options and "name" in change and change["name"] != old.get("name"):
                 old = {} if key in ("method", "schedule") else {k: v for k, v in old.items() if k != "options"}
+            if not keep_options and "loss" in change and change["loss"] != old.get("loss"):
+                old = {k: v for k, v in old.items() if k != "loss_options"}
             merged[key] = merge(old, change, keep_options=keep_options)
     return merged
 
