@@ -97,7 +97,7 @@ def test_another_name_drops_what_the_old_name_s_keys_meant() -> None:
     base = {
         "method": {"name": "mixup", "options": {"alpha": 3.0}},
         "schedule": {"name": "step", "milestones": [1]},
-        "optimizer": {"name": "sgd", "lr": 0.3},
+        "optimizer": {"name": "sgd", "lr": 0.3, "nesterov": True},
     }
     changes = {"method": {"name": "cutmix"}, "schedule": {"name": "cosine"}, "optimizer": {"name": "adam"}}
     merged = merge(base, changes)
@@ -107,6 +107,7 @@ def test_another_name_drops_what_the_old_name_s_keys_meant() -> None:
         "optimizer": {"name": "adam", "lr": 0.3},
     }
     assert merge(base, {"method": {"name": "mixup"}})["method"]["options"] == {"alpha": 3.0}
+    assert load_recipe("cifar100-wrn-28-10", ["optimizer.name=RAdam"]).optimizer.nesterov is False
     losses = {"training": {"loss": "mine:focal", "loss_options": {"gamma": 1.0}, "epochs": 2}}
     assert merge(losses, {"training": {"loss": "cross-entropy"}})["training"] == {"loss": "cross-entropy", "epochs": 2}
     assert merge(losses, {"training": {"loss": "mine:focal"}}) == losses

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 Table = dict[str, Any]
 PLAIN = "none"  # the row for the file itself
+OF_A_NAME = ("options", "momentum", "nesterov", "betas")  # what belongs to the name of a section, such as an optimiser
 FOLDER = Path(__file__).parents[1] / "recipes"
 RECIPE, RESULT, TIMING, MARKER = "recipe.toml", "result.json", "timing.jsonl", "run.json"  # of a run folder
 OCCUPIED = (
@@ -298,8 +299,8 @@ def load_choices(
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any], *, keep_options: bool = False) -> Table:
     """Lay `changes` over `base`, table by table.
 
-    A section whose `name` changes loses the settings of the old one: its options and, for a method or schedule,
-    everything else. Another `loss` loses the options of the old one.
+    A section whose `name` changes loses the settings of the old one: its options, for an optimiser also momentum and
+    betas, and for a method or schedule everything else. Another `loss` loses the options of the old one.
 
     Args:
         base: Table to start from; not changed.
@@ -315,7 +316,7 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any], *, keep_options: 
         merged[key] = change
         if isinstance(old, Mapping) and isinstance(change, Mapping):
             if not keep_options and "name" in change and change["name"] != old.get("name"):
-                old = {} if key in ("method", "schedule") else {k: v for k, v in old.items() if k != "options"}
+                old = {} if key in ("method", "schedule") else {k: v for k, v in old.items() if k not in OF_A_NAME}
             if not keep_options and "loss" in change and change["loss"] != old.get("loss"):
                 old = {k: v for k, v in old.items() if k != "loss_options"}
             merged[key] = merge(old, change, keep_options=keep_options)
