@@ -1,6 +1,7 @@
 """GraftingStep and MixingStep: the passes, the weights, the warm-up, and a loop of one's own."""
 
 import copy
+import importlib
 from pathlib import Path
 
 import pytest
@@ -422,7 +423,7 @@ def test_refuses_bad_arguments() -> None:
 
 
 def two_processes(rank: int, folder: Path) -> None:
-    """Train two steps under DDP with gloo; each rank writes the gradient it ended with."""
+    """Train two steps under DDP and FSDP2 with gloo; each rank writes the gradient it ended with."""
     torch.manual_seed(0)
     model = Counting()
     if torch.__version__ < "2.13":
@@ -437,6 +438,15 @@ def two_processes(rank: int, folder: Path) -> None:
     for _ in range(2):
         step(images[half], labels[half]).loss.backward()
     torch.save([parameter.grad for parameter in wrapped.parameters()], folder / f"{rank}.pt")
+    if torch.__version__ >= "2.6":  # FSDP2 as documented
+        fsdp = importlib.import_module("torch.distributed.fsdp")
+        torch.manual_seed(0)
+        sharded = fsdp.fully_shard(Counting(), mesh=torch.distributed.init_device_mesh("cpu", (2,)))
+        step = sg.GraftingStep(sharded, sg.SaliencyGrafting(), generator=torch.Generator().manual_seed(rank))
+        for _ in range(2):
+            step(images[half], labels[half]).loss.backward()
+        for parameter, other in zip(sharded.parameters(), wrapped.parameters(), strict=True):
+            torch.testing.assert_close(parameter.grad.full_tensor(), other.grad)
     torch.manual_seed(1)  # alike on both, as Lightning and Transformers do
     plain = sg.MixingStep(wrapped, sg.CutMix())
     partners = [plain(images[half].repeat(8, 1, 1, 1), labels[half].repeat(8)).mixed.partner for _ in range(2)]
