@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.processes import run_in_two
 from torch import nn
 
 import saligraft as sg
+from saligraft.steps import training_step
 
 K = 4
 
@@ -412,6 +414,12 @@ def test_refuses_bad_arguments() -> None:
         sg.MixingStep(lambda images: images)
     with pytest.raises(TypeError, match="method must be a batch mixer"):
         sg.GraftingStep(model, "saliency-grafting")
+    for refuse in (partial(sg.GraftingStep, model), partial(sg.MixingStep, model), partial(training_step, model)):
+        with pytest.raises(TypeError, match="got the class CutMix, not an instance"):
+            refuse(sg.CutMix)
+    for kind in (sg.RandomChoice, sg.Compose, sg.MethodChoice):
+        with pytest.raises(TypeError, match="got the class CutMix, not an instance"):
+            kind([sg.CutMix, sg.CutMix()])
     with pytest.raises(TypeError, match="method must be a batch mixer"):
         sg.MixingStep(model, "cutmix")
     with pytest.raises(ValueError, match="layer must be given only where saliency is needed, got 'features'"):

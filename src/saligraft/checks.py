@@ -187,6 +187,11 @@ def shape_of(tensor: Tensor) -> str:
     return f"({', '.join(str(int(size)) for size in tensor.shape)})"
 
 
+def kind_of(value: object) -> str:
+    """What a value is, as in error messages; a class passed in place of an instance is named."""
+    return f"the class {value.__name__}, not an instance" if isinstance(value, type) else type(value).__name__
+
+
 def tensor(name: str, value: object) -> None:
     """A tensor."""
     if not isinstance(value, Tensor):

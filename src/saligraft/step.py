@@ -264,7 +264,7 @@ class GraftingStep(TrainingStep):
         checks.whole_number("copies", copies, least=1)
         checks.one_of("passes", passes, get_args(PassPlan))
         if not isinstance(method, BatchMixer):
-            raise TypeError(f"method must be a batch mixer such as SaliencyGrafting(), got {type(method).__name__}")
+            raise TypeError(f"method must be a batch mixer such as SaliencyGrafting(), got {checks.kind_of(method)}")
         if passes == "both" or (copies > 1 and passes != "joint"):
             _check_two_passes(model)
         self.method = method
@@ -388,7 +388,7 @@ class MixingStep(TrainingStep):
     ) -> None:
         super().__init__(model, criterion=criterion, warmup_steps=warmup_steps, generator=generator, compile=compile)
         if method is not None and not isinstance(method, BatchMixer):
-            raise TypeError(f"method must be a batch mixer such as CutMix(), got {type(method).__name__}")
+            raise TypeError(f"method must be a batch mixer such as CutMix(), got {checks.kind_of(method)}")
         self.method = method
         self.source = _source_of(method, self.model, saliency_source, layer)
 

@@ -98,7 +98,7 @@ class RandomChoice(Choice, BatchMixer[tuple[Part, ...]]):
         if method is not None and not isinstance(method, BatchMixer):
             kinds = "batch mixers or image transforms such as CutMix() or Cutout()"
             hint = ": MethodChoice takes it, per batch" if isinstance(method, FeatureMixer | StepStrategy) else ""
-            raise TypeError(f"methods must be {kinds}, got {type(method).__name__}{hint}")
+            raise TypeError(f"methods must be {kinds}, got {checks.kind_of(method)}{hint}")
         return method
 
     def singles(self) -> Iterator[Applied]:
@@ -201,7 +201,7 @@ class MethodChoice(Choice):
         member = () if method is None else tuple(method) if isinstance(method, Sequence) else (method,)
         for each in member:
             if not isinstance(each, Applied):
-                raise TypeError(f"methods must be methods such as Mixup(), got {type(each).__name__}")
+                raise TypeError(f"methods must be methods such as Mixup(), got {checks.kind_of(each)}")
         return member
 
     def singles(self) -> Iterator[Applied]:

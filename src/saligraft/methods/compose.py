@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from saligraft import checks
 from saligraft.batch import AlteredBatch, MixedBatch
 from saligraft.methods.base import Applied, BatchMixer
 from saligraft.methods.kinds import ImageTransform
@@ -54,7 +55,7 @@ class Compose(BatchMixer[ComposeDraws]):
         transforms = self.parts if self.mixer is None else self.parts[:-1]
         for part in transforms:
             if not isinstance(part, ImageTransform):
-                raise TypeError(f"parts must be image transforms, then at most one mixer; got {type(part).__name__}")
+                raise TypeError(f"parts must be image transforms, then at most one mixer; got {checks.kind_of(part)}")
         if not transforms:
             raise ValueError("parts must begin with an image transform such as Cutout(), got none")
         self._inherit_traits()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from saligraft import checks
 from saligraft.batch import MixedBatch
 from saligraft.hooks import find_ddp
 from saligraft.losses import batch_loss
@@ -196,7 +197,7 @@ def resolve_step(methods: Methods) -> tuple[type[TrainingStep], dict[str, Any]]:
             raise ValueError(f"{type(last).__name__} must be used alone, got {type(transforms[0]).__name__} before it")
         return ViewsStep, {"method": last}
     if not isinstance(last, BatchMixer | ImageTransform):
-        raise TypeError(f"methods must be methods such as Cutout() or Mixup(), got {type(last).__name__}")
+        raise TypeError(f"methods must be methods such as Cutout() or Mixup(), got {checks.kind_of(last)}")
     method = last if isinstance(last, BatchMixer) and not transforms else Compose([*transforms, last])
     step = GraftingStep if method.with_originals else MixingStep
     if method.makes_noise and type(method) is not PuzzleMix:
