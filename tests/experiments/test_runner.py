@@ -8,8 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures.process import _ThreadWakeup
 from dataclasses import replace
 from pathlib import Path
 
@@ -264,14 +266,17 @@ def test_a_killed_worker_is_replaced_and_stops_no_other_job(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_an_interruption_ends_a_training_at_once() -> None:
-    before = set(multiprocessing.active_children())
+def test_an_interruption_ends_a_training_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    close = _ThreadWakeup.close
+    monkeypatch.setattr(_ThreadWakeup, "close", lambda pipe: (time.sleep(1), close(pipe)))
+    before, threads = set(multiprocessing.active_children()), set(threading.enumerate())
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt), single_threaded_workers() as start_worker:  # noqa: PT012
         pool = start_worker()
         assert pool.submit(os.getpid).result()
         pool.submit(time.sleep, 600)
         raise KeyboardInterrupt
+    assert set(threading.enumerate()) == threads  # else Python 3.11 may print a traceback at exit
     while set(multiprocessing.active_children()) != before:
         assert time.monotonic() - began < 60
         time.sleep(0.1)

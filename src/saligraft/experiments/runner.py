@@ -279,12 +279,12 @@ def single_threaded_workers() -> Iterator[Callable[[], Executor]]:
         yield start
     except BaseException:
         workers = set(multiprocessing.active_children()) - before
-        for pool in pools:
-            pool.shutdown(wait=False, cancel_futures=True)
         for worker in workers:
             worker.terminate()
         for worker in workers:
             worker.join(SECONDS_TO_STOP)
+        for pool in pools:  # waits for its thread: at exit, Python 3.11 writes to a pipe that this may be closing
+            pool.shutdown(cancel_futures=True)
         raise
     finally:
         if in_main_thread:
