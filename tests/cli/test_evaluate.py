@@ -116,6 +116,20 @@ def test_mistakes_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str])
     assert "--through-training needs --label-truth" in error
 
 
+def test_places_that_cannot_be_written_are_refused_at_once(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for flag, place, message in (
+        ("--out", file, "--out must be a folder, got the file"),
+        ("--predictions", tmp_path, "--predictions must be the file to write, got the folder"),
+    ):
+        assert run(["evaluate", str(folder), flag, str(place)]) == 2
+        shown = capsys.readouterr()
+        assert (shown.out, shown.err) == ("", f"saligraft: error: {message} {place}\n")
+
+
 def test_top_5_is_left_out_where_it_is_always_0(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     tiny = ["data.classes=5", "data.options.size=16", "data.options.per_class=4", "data.pad=2", "network.name=wrn-10-1"]
     words = [word for text in (*tiny, "training.epochs=1", "training.batch_size=20") for word in ("--set", text)]

@@ -90,6 +90,10 @@ def evaluate(
     for percent in occlude or []:
         if not 0 <= percent <= 100:
             raise ValueError(f"--occlude must lie in [0, 100], got {percent:g}")
+    if out is not None and out.exists() and not out.is_dir():
+        raise ValueError(f"--out must be a folder, got the file {out}")
+    if predictions is not None and predictions.is_dir():
+        raise ValueError(f"--predictions must be the file to write, got the folder {predictions}")
     load_recipe(recipe_of_run(run), settings or ())  # a mistake fails before the slow torch import
 
     from saligraft.reports.evaluation import write_predictions
