@@ -134,6 +134,12 @@ def test_overrides_reach_every_row_and_keep_passes_equal() -> None:
     assert {row.load(0).training.epochs for row in changed} == {10, 15}  # 5 of warm-up, 5 of two passes
 
 
+def test_an_override_replaces_the_variants_of_its_setting() -> None:
+    for settings, decays in ((["optimizer.weight_decay=0.001"], [0.001]), (["optimizer.lr=0.1"], [0.0005, 0.0001])):
+        for row in rows_of(EXPERIMENTS["table-wrn"], "paper", regime, None, settings):
+            assert [row.load(0, variant).optimizer.weight_decay for variant in row.variants] == decays
+
+
 def test_rows_of_some_methods_keep_their_passes() -> None:
     kept = rows_of(EXPERIMENTS["table-wrn"], "laptop", regime, None, methods=["none", "cutmix"])
     every = rows("table-wrn", "laptop")

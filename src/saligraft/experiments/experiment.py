@@ -290,8 +290,11 @@ def rows_of(
         methods: Methods whose rows are kept, those of equal passes too; all, if empty.
     """
     rows = []
+    set_by_user = {text.partition("=")[0].strip() for text in overrides}
     for part in experiment.parts:
         regime = regimes(part.protocol, scale, data_root is not None)
+        if any(variant.partition("=")[0] in set_by_user for variant in regime.variants):
+            regime = replace(regime, variants=("",))  # the user has chosen
         last = (*_root_settings(regime, data_root), *overrides)
         for case in (case for case in part.cases if scale in case.at):
             _check_overrides(overrides, case.overrides(scale), experiment.name)
