@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +22,10 @@ collect_ignore += [
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+
+if os.name == "posix":  # a shell's background jobs ignore Ctrl-C, and those of nohup SIGHUP, which tests send
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # No deadline: the first call of a torch op may take long. In CI the same examples each time; elsewhere new ones.
 settings.register_profile("saligraft", deadline=None, max_examples=50, derandomize="CI" in os.environ)

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def test_published_tables_follow_from_the_published_runs(
     command = (folder / "table.md").read_text(encoding="utf-8").splitlines()[2].strip("`")
     _, kind, *words = shlex.split(command)
     options: dict[str, list[str]] = {}
-    for name, value in zip(words, words[1:], strict=False):
+    for name, value in pairwise(words):
         if name.startswith("--"):
             options.setdefault(name, []).append(value)
     for name in DATA_SETS:

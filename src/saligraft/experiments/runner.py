@@ -231,7 +231,7 @@ class SlurmLauncher:
             for job, handle in zip(jobs, handles, strict=True):
                 on_done(job, handle.exception())  # waits
         except (KeyboardInterrupt, SystemExit):  # by SIGTERM
-            print("saligraft: the jobs keep running; wait for their end or scancel them before resuming", file=sys.stderr)
+            print("saligraft: the jobs keep running: before resuming, wait for them or scancel them", file=sys.stderr)
             raise
 
 
