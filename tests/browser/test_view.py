@@ -79,10 +79,14 @@ def test_the_words_are_the_numbers(opened: Any, page: Path) -> None:
     assert f"λ = {result['area']:.4f}" in labels
     cells = sum(result["salient"]["values"]), sum(result["mask"]["values"])
     sentence = browser.find_element(By.ID, "x-sentence").text
-    assert sentence.startswith(f"{cells[0]} of 64 cells are salient, and {cells[1]} of these are grafted")
+    assert sentence.startswith(f"Of 64 cells, {cells[0]} are salient and {cells[1]} are grafted: the disc covers ")
+    browser.execute_script("explorer.show({ source: 0, destination: 3 })")  # two discs
+    assert browser.find_element(By.ID, "x-sentence").text.endswith(" of the pixels, and the whole label is disc.")
+    browser.execute_script("explorer.show({ source: 4, grid: 3, temperature: 0.05, probability: 1 })")
+    assert browser.find_element(By.ID, "x-sentence").text.startswith("Of 9 cells, 1 is salient and 1 is grafted: ")
 
 
-@pytest.mark.parametrize("width", [390, 768, 1280])
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
 def test_the_page_does_not_overflow(opened: Any, page: Path, width: int) -> None:
     browser = opened(page, width)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width

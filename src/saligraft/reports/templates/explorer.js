@@ -271,9 +271,12 @@ const explorer = (() => {
     panel("Mask M", `${drawn} of ${salientCells} salient`, (canvas) => cells(canvas, source, mask, salient));
     panel("Destination’s saliency", `${other}; striped: lost`, (canvas) => heat(canvas, destination, result.destination, mask), "destination");
     panel("Grafted", "the network’s input", (canvas) => grafted(canvas, source, destination, mask), "", "x-grafted");
+    const are = (number) => `${number} ${number === 1 ? "is" : "are"}`;
     byId("x-sentence").textContent =
-      `${salientCells} of ${grid * grid} cells are salient, and ${drawn} of these are grafted: the ${own} covers ` +
-      `${percent(result.area)} of the pixels and has ${percent(result.calibrated)} of the label.`;
+      `Of ${grid * grid} cells, ${are(salientCells)} salient and ${are(drawn)} grafted: ` +
+      (own === other
+        ? `the source covers ${percent(result.area)} of the pixels, and the whole label is ${own}.`
+        : `the ${own} covers ${percent(result.area)} of the pixels and has ${percent(result.calibrated)} of the label.`);
     drawLabels();
     drawMethods();
     const written = {
