@@ -225,6 +225,6 @@ def make_lens(network: str | None, run: Path | None, pool: "ImageData", out: Pat
         print(f"Saliency comes from {lens.origin}.", file=sys.stderr)
         return lens
     if pool.name != "shapes":
-        hint = "--run RUN or --network timm:resnet18 uses a network trained on photos"
-        print(f"Saliency comes from a small network trained on shapes; {hint}.", file=sys.stderr)
+        print("Saliency comes from a small network trained on shapes.", file=sys.stderr)
+        print("For one trained on photos: --network timm:resnet18, or --run RUN.", file=sys.stderr)
     return quick_network(out / "network")
