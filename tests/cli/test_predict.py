@@ -36,8 +36,10 @@ def test_a_folder_of_images(trained: Path, tmp_path: Path, capsys: pytest.Captur
 
 
 def test_mistakes_are_one_line(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (trained / "reliability.png").touch()
     for arguments, words in (
         (["predict", str(trained), str(tmp_path)], "must hold images"),
+        (["predict", str(trained), str(trained)], "none but pictures that saligraft wrote"),
         (["predict", str(trained), "gone.jpg"], "'gone.jpg' does not exist"),
         (["predict", str(tmp_path), str(tmp_path)], "is not a run folder"),
     ):
