@@ -110,4 +110,4 @@ def test_one_pair_of_shapes_is_put_beside_the_average(tmp_path: Path) -> None:
     for objects, shown in ((None, False), (torch.ones(3, 16, 16, dtype=torch.bool), True)):
         data = small(objects=objects)
         page = write_page(tmp_path / "e.html", "explore.html", title="t", explorer=data, facts={})
-        assert ("area labels 19.6" in page.read_text(encoding="utf-8")) == shown
+        assert ("with networks trained for 60 epochs" in page.read_text(encoding="utf-8")) == shown
