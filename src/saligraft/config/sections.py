@@ -181,6 +181,8 @@ class NetworkSection(RecipeSection):
         from saligraft.checks import not_absurd
 
         for name, value in self.options.items():
+            if name in ("num_classes", "in_channels"):
+                raise ValueError(f"options must not have {name!r}, which is the data's, got {value!r}")
             for number in value if isinstance(value, list | tuple) else [value]:
                 if isinstance(number, int | float):
                     not_absurd(name, number, most=10_000)
