@@ -99,9 +99,13 @@ def test_fp16_is_refused_where_it_would_quietly_be_fp32() -> None:
     assert make_accelerator(recipe, to_train=False).device.type == "cpu"
 
 
-def test_an_absent_tracker_is_named(tmp_path: Path) -> None:
+def test_an_absent_tracker_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = make_recipe({"training": {"trackers": ["tensorbord"]}})
-    with pytest.raises(ValueError, match="'tensorbord' is unknown or its package is not installed; installed: "):
+    with pytest.raises(ValueError, match=r"training.trackers must be one of .*; did you mean 'tensorboard'\?"):
+        make_accelerator(recipe, track_in=tmp_path)
+    monkeypatch.setattr(accelerate.tracking, "_available_trackers", [])
+    recipe = make_recipe({"training": {"trackers": ["wandb"]}})
+    with pytest.raises(ValueError, match="'wandb' needs its package: pip install wandb"):
         make_accelerator(recipe, track_in=tmp_path)
 
 

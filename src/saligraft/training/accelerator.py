@@ -9,11 +9,12 @@ from typing import Any, TypeVar, cast
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.tracking import get_available_trackers
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from accelerate.utils import DistributedDataParallelKwargs, broadcast_object_list, gather_object
 from torch import distributed, nn
 
 from saligraft.config.recipe import Recipe
+from saligraft.names import one_of
 
 PROJECT = "saligraft"  # the name trackers file a run under, and the folder of those that write files
 Value = TypeVar("Value")
@@ -31,11 +32,9 @@ def make_accelerator(recipe: Recipe, track_in: Path | None = None, *, to_train: 
     trackers = recipe.training.trackers if track_in else ()
     available = sorted(tracker.value for tracker in get_available_trackers())
     for tracker in trackers:
+        one_of("each of training.trackers", tracker, sorted(LOGGER_TYPE_TO_CLASS))
         if tracker not in available:
-            raise ValueError(
-                f"training.trackers: {tracker!r} is unknown or its package is not installed; "
-                f"installed: {', '.join(available) or '(none)'}"
-            )
+            raise ValueError(f"training.trackers: {tracker!r} needs its package: pip install {tracker}")
     # Accelerate keeps one state per process and refuses another precision, but runs in one process may differ.
     if AcceleratorState._shared_state.get("_mixed_precision", precision) != precision:
         AcceleratorState._reset_state()
