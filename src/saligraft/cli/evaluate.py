@@ -238,8 +238,8 @@ def _label_truth(run: "SavedRun", through_training: bool) -> _Part:
             values["epochs"][str(epoch)] = {name: truth._asdict() for name, truth in methods.items()}
             texts += ["", f"after epoch {epoch}", *_truth_rows(methods)]
     texts += [
-        "own: the method's label; area: by area; sal.: calibrated by saliency. Absolute",
-        "error: mean, of the weight. Correlation: of ranks. Unseen: labels that mostly",
+        "own: the method's label; area: by area; sal.: calibrated by saliency. Error:",
+        "mean absolute, in points. Correlation: of ranks. Unseen: labels that mostly",
         "name an object of which less than 5 % shows. Bits: diversity of chosen cells.",
     ]
     return _Part("\n".join(texts), "label-truth", values)
@@ -248,13 +248,14 @@ def _label_truth(run: "SavedRun", through_training: bool) -> _Part:
 def _truth_rows(methods: "Mapping[str, LabelTruth]") -> list[str]:
     from saligraft.experiments.label_truth import LABELS
 
-    groups = {"absolute error": 3, "correlation": 2, "unseen, %": 1}  # and their decimals
+    groups = {"error, points": 1, "correlation": 2, "unseen, %": 1}  # and their decimals
     lines = [
         f"{'':17}  " + "  ".join(f"{group:>17}" for group in groups) + "  bits",
         f"{'method':17}" + f"  {'own':>5} {'area':>5} {'sal.':>5}" * len(groups),
     ]
     for name, truth in methods.items():
-        measured: tuple[Mapping[str, float | None], ...] = (truth.error, truth.rank_correlation, truth.unseen)
+        points = {label: 100 * error for label, error in truth.error.items()}
+        measured: tuple[Mapping[str, float | None], ...] = (points, truth.rank_correlation, truth.unseen)
         cells = [
             " ".join("    -" if table[label] is None else f"{table[label]:5.{places}f}" for label in LABELS)
             for table, places in zip(measured, groups.values(), strict=True)
