@@ -74,6 +74,8 @@ def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path, monkeypatch: py
 def test_files_with_one_name_or_numbers_are_named_after_their_folders(tmp_path: Path) -> None:
     files = [save(tmp_path / name, (16, 16), "green") for name in ("cats/1.png", "dogs/2.png")]
     assert read_images(files, 16).classes == ("cats", "dogs")
+    save(tmp_path / "cats" / "2.png", (16, 16), "green")
+    assert read_images([tmp_path / "cats"], 16).classes == ("cats 1", "cats 2")
 
 
 @pytest.mark.parametrize(("mode", "colour"), [("L", "grey"), ("RGBA", "red"), ("P", "red"), ("1", "white")])

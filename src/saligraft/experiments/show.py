@@ -367,7 +367,8 @@ def read_images(paths: Sequence[Path], size: int) -> ImageData:
 
     Returns:
         The images as a data set. Classes are the names of the files; those of their folders for files in folders below
-        one of `paths`, and where several files have one name or mere numbers.
+        one of `paths`, and where several files have one name or mere numbers. Numbers in a single folder follow its
+        name.
     """
     readable: list[tuple[Path, Path]] = []
     squares = []
@@ -386,10 +387,11 @@ def read_images(paths: Sequence[Path], size: int) -> ImageData:
     stems = [file.stem for file, path in readable if file.parent in (path, path.parent)]
     by_folder = len(set(stems)) < len(stems) or any(stem.isdecimal() for stem in stems)
     by_folder = by_folder and len({file.resolve().parent for file, _ in readable}) > 1
-    names = [
-        _class_name(file.stem if file.parent in (path, path.parent) and not by_folder else file.resolve().parent.name)
-        for file, path in readable
-    ]
+    names: list[str] = []
+    for file, path in readable:
+        folder, below = file.resolve().parent.name, file.parent not in (path, path.parent)
+        stem = f"{folder} {file.stem}" if file.stem.isdecimal() else file.stem
+        names.append(_class_name(folder if below or by_folder else stem))
     classes = tuple(sorted(set(names)))
     images = torch.stack(squares)
     pixels = images.double().div(255).transpose(0, 1).flatten(1)
