@@ -1,9 +1,10 @@
 """Run four fake jobs, in a process that a test may kill: `python -m tests.experiments.fake_job FOLDER`.
 
-Each job writes how often it was started, and its process id; from the third on they wait for the file FOLDER/go.
+Each job writes how often it was started, and locks the file "alive" while it runs; from the third on they wait for the
+file FOLDER/go.
 """
 
-import os
+import fcntl
 import sys
 import time
 from pathlib import Path
@@ -19,12 +20,13 @@ def jobs(folder: Path) -> list[Job]:
 
 def work(job: Job) -> None:
     job.folder.mkdir(exist_ok=True)
-    (job.folder / "pid").write_text(str(os.getpid()))
-    with (job.folder / "starts").open("a") as file:
-        file.write("x")
-    while job.folder.name >= "2" and not (job.folder.parent / "go").exists():
-        time.sleep(0.05)
-    (job.folder / "result.json").write_text('{"top1_error": {"best": 1.0}}')
+    with (job.folder / "alive").open("w") as alive:
+        fcntl.flock(alive, fcntl.LOCK_EX)
+        with (job.folder / "starts").open("a") as file:
+            file.write("x")
+        while job.folder.name >= "2" and not (job.folder.parent / "go").exists():
+            time.sleep(0.05)
+        (job.folder / "result.json").write_text('{"top1_error": {"best": 1.0}}')
 
 
 if __name__ == "__main__":

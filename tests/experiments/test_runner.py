@@ -1,6 +1,7 @@
 """The runner keeps finished runs, resumes the others, survives kills and failures, and runs on a cluster;
 its workers and bars."""
 
+import fcntl
 import io
 import json
 import multiprocessing
@@ -156,6 +157,16 @@ def test_a_finished_run_without_its_measures_is_not_done(tmp_path: Path) -> None
     assert job.done
 
 
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the file's lock. Its id in /proc would remain where no init reaps orphans."""
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_a_killed_experiment_resumes_with_what_is_missing(tmp_path: Path, number: signal.Signals, code: int) -> None:
@@ -171,7 +182,7 @@ def test_a_killed_experiment_resumes_with_what_is_missing(tmp_path: Path, number
     assert number == signal.SIGKILL or "leaked" not in (tmp_path / "errors").read_text()
     assert sorted(path.parent.name for path in tmp_path.glob("*/result.json")) == ["0", "1"]
     deadline = time.monotonic() + 60
-    while any(Path(f"/proc/{(tmp_path / job / 'pid').read_text()}").exists() for job in "23"):
+    while any(is_locked(tmp_path / job / "alive") for job in "23"):
         assert time.monotonic() < deadline  # workers end with their parent
         time.sleep(0.05)
     (tmp_path / "go").touch()
@@ -276,8 +287,8 @@ def test_an_interruption_ends_a_training_at_once(monkeypatch: pytest.MonkeyPatch
         assert pool.submit(os.getpid).result()
         pool.submit(time.sleep, 600)
         raise KeyboardInterrupt
-    assert set(threading.enumerate()) == threads  # else Python 3.11 may print a traceback at exit
-    while set(multiprocessing.active_children()) != before:
+    assert set(threading.enumerate()) <= threads  # else Python 3.11 may print a traceback at exit
+    while not set(multiprocessing.active_children()) <= before:
         assert time.monotonic() - began < 60
         time.sleep(0.1)
 
