@@ -198,6 +198,26 @@ def test_a_layer_without_a_say_in_the_logits_is_named() -> None:
         GradCam(model, "relu")(torch.randn(2, 3, 8, 8), torch.tensor([0, 1]))
 
 
+@pytest.mark.parametrize("separate_head", [False, True])
+def test_a_network_under_no_grad_gives_maps_or_is_refused(separate_head: bool) -> None:
+    class Frozen(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.backbone, self.head = Pooled(), nn.Linear(K, K)
+
+        def forward(self, images: Tensor) -> Tensor:
+            with torch.no_grad():
+                logits = self.backbone(images)
+            return self.head(logits) if separate_head else logits
+
+    model, images, labels = Frozen(), torch.randn(4, 3, 8, 8), torch.arange(4)
+    if separate_head:
+        with pytest.raises(ValueError, match="must influence the logits"):
+            GradCam(model)(images, labels)
+    else:
+        torch.testing.assert_close(GradCam(model)(images, labels), GradCam(model.backbone)(images, labels))
+
+
 def test_tokens_of_a_transformer() -> None:
     class Tokens(nn.Module):
         def __init__(self) -> None:

@@ -333,8 +333,11 @@ class GradCam(_LayerSource):
             if site.activation is not None:
                 stack.enter_context(_FollowActivation(held))
             logits = self._run(model, images, site, hold)
-            score = label_scores(logits, labels).sum()
-            (gradient,) = torch.autograd.grad(score, held[-1], retain_graph=True, allow_unused=True)
+            with torch.enable_grad():  # a torch.no_grad() in the network has undone what `hold` switched on
+                score = label_scores(logits, labels).sum()
+            gradient = None
+            if score.requires_grad:
+                (gradient,) = torch.autograd.grad(score, held[-1], retain_graph=True, allow_unused=True)
         if gradient is None:
             raise ValueError(f"the {site} must influence the logits for Grad-CAM: name another layer by layer=")
         features, gradient = (_as_map(tensor, site, images) for tensor in (values[-1], gradient))
