@@ -248,6 +248,17 @@ def test_a_state_without_maps_is_refused_and_changes_nothing() -> None:
     assert remembered.steps_taken == 0
 
 
+def test_remembered_maps_do_not_depend_on_torch_s_default_device() -> None:
+    images, labels, index = batch()
+    losses = []
+    for device in ("cpu", "meta"):  # "meta" stands for a GPU
+        model = Network()
+        with torch.device(device):
+            step = grafting(model, passes="remembered", memory=sg.SaliencyMemory(samples=8))
+            losses.append(torch.stack([step(images, labels, index=index).loss for _ in range(2)]))
+    assert torch.equal(*losses)
+
+
 def test_autocast_a_batch_of_one_and_float64() -> None:
     step = grafting(Network(), passes="remembered", warmup_steps=1)
     with torch.autocast("cpu", dtype=torch.bfloat16):

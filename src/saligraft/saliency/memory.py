@@ -188,8 +188,8 @@ class SaliencyMemory:
         if samples is not None:
             checks.whole_number("samples", samples, least=1)
         self.samples = samples
-        self.maps = torch.zeros(samples or 0, 0, 0, dtype=torch.float16)
-        self.known = torch.zeros(samples or 0, dtype=torch.bool)
+        self.maps = torch.zeros(samples or 0, 0, 0, dtype=torch.float16, device="cpu")
+        self.known = torch.zeros(samples or 0, dtype=torch.bool, device="cpu")
 
     def look_up(self, views: Views) -> Tensor:
         """The remembered maps as the views show them.
