@@ -39,7 +39,7 @@ def test_mistakes_are_one_line(trained: Path, tmp_path: Path, capsys: pytest.Cap
     (trained / "reliability.png").touch()
     for arguments, words in (
         (["predict", str(trained), str(tmp_path)], "must hold images"),
-        (["predict", str(trained), str(trained)], "none but pictures that saligraft wrote"),
+        (["predict", str(trained), str(trained)], "only pictures that saligraft wrote, in"),
         (["predict", str(trained), "gone.jpg"], "'gone.jpg' does not exist"),
         (["predict", str(tmp_path), str(tmp_path)], "is not a run folder"),
     ):

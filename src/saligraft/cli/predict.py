@@ -39,8 +39,8 @@ def predict(
 
     files = [file for path in images for file in image_files(path) if file == path or not is_own_picture(file)]
     if not files:
-        named = ", ".join(map(str, images))
-        raise ValueError(f"IMAGE must name images, got {named} with none but pictures that saligraft wrote")
+        folders = ", ".join(map(str, images))
+        raise ValueError(f"IMAGE must name images of your own, got only pictures that saligraft wrote, in {folders}")
     answers = load_run(run).predict(files, top=top)
     if as_json:
         rows = [
