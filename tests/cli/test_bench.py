@@ -44,6 +44,7 @@ def test_write_puts_the_tables_between_the_markers(tmp_path: Path, monkeypatch: 
         (["--quick", "--write", "FILE"], "--write needs a complete run"),
         (["memory", "--write", "FILE"], "--write needs a complete run"),
         (["--write", "FILE"], "must hold the lines"),
+        (["--out", "FILE"], "--out must be a folder, got the file"),
         (["--threads", "0"], "--threads"),
     ],
 )

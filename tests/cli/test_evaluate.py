@@ -122,12 +122,13 @@ def test_places_that_cannot_be_written_are_refused_at_once(
     file = tmp_path / "file"
     file.touch()
     for flag, place, message in (
-        ("--out", file, "--out must be a folder, got the file"),
-        ("--predictions", tmp_path, "--predictions must be the file to write, got the folder"),
+        ("--out", file, f"--out must be a folder, got the file {file}"),
+        ("--out", file / "a", f"--out must be in a folder, got {file / 'a'} below the file {file}"),
+        ("--predictions", tmp_path, f"--predictions must be the file to write, got the folder {tmp_path}"),
     ):
         assert run(["evaluate", str(folder), flag, str(place)]) == 2
         shown = capsys.readouterr()
-        assert (shown.out, shown.err) == ("", f"saligraft: error: {message} {place}\n")
+        assert (shown.out, shown.err) == ("", f"saligraft: error: {message}\n")
 
 
 def test_top_5_is_left_out_where_it_is_always_0(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

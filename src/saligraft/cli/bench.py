@@ -37,13 +37,14 @@ def bench(
 
     [bold]saligraft bench --write docs/performance.md[/bold]   everything, and update the tables in the docs
     """
+    from saligraft.io.files import check_place, write_atomic
     from saligraft.names import BENCH_SECTIONS, one_of
 
     for section in sections or ():
         one_of("section", section, BENCH_SECTIONS)
+    check_place("--out", out, folder=True)
 
     from saligraft.experiments.bench_page import REPORT, around_markers, markdown, run_bench
-    from saligraft.io.files import write_atomic
     from saligraft.reports.page import typed_command
 
     if write is not None:

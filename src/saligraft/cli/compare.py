@@ -25,10 +25,10 @@ def compare(
 
     [bold]saligraft compare runs/demo --out demo.html[/bold]   all runs below a folder
     """
-    if out.is_dir():
-        raise ValueError(f"--out must be the file to write, got the folder {out}")
     from saligraft.config.recipe_file import RESULT
+    from saligraft.io.files import check_place
 
+    check_place("--out", out, folder=False)
     if len({run.resolve() for run in runs}) == 1 and (runs[0] / RESULT).is_file():
         raise ValueError(f"compare needs at least two runs, got only {runs[0]}")
 

@@ -37,12 +37,12 @@ def demo(
     from saligraft.experiments.demo import DEMO, SECONDS_PER_PASS, demo_jobs, demo_rows, work, write_demo
     from saligraft.experiments.experiment import passes_of
     from saligraft.experiments.runner import LocalLauncher, check_failures, run_jobs, worker_count
+    from saligraft.io.files import check_place
     from saligraft.names import plural
     from saligraft.reports.page import typed_command
     from saligraft.reports.tables import print_table
 
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out must be a folder, got the file {out}")
+    check_place("--out", out, folder=True)
     say = partial(print, flush=True)  # so that a file or pipe receives each line at once
     rows, count = demo_rows(scale), seeds or DEMO.seeds[scale]
     every = demo_jobs(rows, count, out)

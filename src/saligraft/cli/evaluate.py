@@ -82,6 +82,7 @@ def evaluate(
     [bold]saligraft evaluate runs/tiny --calibration --corruptions --classes --predictions tiny.csv[/bold]   several
     """
     from saligraft.config.recipe_file import load_recipe, recipe_of_run
+    from saligraft.io.files import check_place
 
     if reference is not None and not occlude:
         raise ValueError(f"--reference needs --occlude; got {reference}")
@@ -90,10 +91,10 @@ def evaluate(
     for percent in occlude or []:
         if not 0 <= percent <= 100:
             raise ValueError(f"--occlude must lie in [0, 100], got {percent:g}")
-    if out is not None and out.exists() and not out.is_dir():
-        raise ValueError(f"--out must be a folder, got the file {out}")
-    if predictions is not None and predictions.is_dir():
-        raise ValueError(f"--predictions must be the file to write, got the folder {predictions}")
+    if out is not None:
+        check_place("--out", out, folder=True)
+    if predictions is not None:
+        check_place("--predictions", predictions, folder=False)
     load_recipe(recipe_of_run(run), settings or ())  # a mistake fails before the slow torch import
 
     from saligraft.reports.evaluation import write_predictions

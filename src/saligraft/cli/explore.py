@@ -44,12 +44,13 @@ def explore(
 
     [bold]saligraft explore --data cifar100 --root DIR --out cifar.html[/bold]   images of a data set
     """
+    from saligraft.io.files import check_place
+
     paths = checked_paths(images, files, data, root, network, run)
     for flag, value, least in (("--count", count, 2), ("--size", size, 8)):
         if value is not None and value < least:
             raise ValueError(f"{flag} must be >= {least}, got {value}")
-    if out.is_dir():
-        raise ValueError(f"--out must be the file to write, got the folder {out}")
+    check_place("--out", out, folder=False)
     out = out if out.suffix else out.with_suffix(".html")
 
     from saligraft.experiments.show import Scene, write_explorer

@@ -88,6 +88,7 @@ def reproduce(
 
     from saligraft.experiments.experiment import jobs_of, rows_of
     from saligraft.experiments.paper import EXPERIMENTS, regime
+    from saligraft.io.files import check_place
     from saligraft.names import one_of
 
     for name in names or ():
@@ -99,8 +100,7 @@ def reproduce(
         for method in kept:
             one_of(f"--methods of {name}", method, tuple(valid))
     out = out or Path("runs") / f"reproduce-{scale}"
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out must be a folder, got the file {out}")
+    check_place("--out", out, folder=True)
     if scale == "smoke":
         refuse({"--data-root": data_root}, "at the scale smoke, which runs on shapes")
     if launcher == "local":

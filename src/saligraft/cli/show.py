@@ -76,9 +76,11 @@ def show(
 
     [bold]saligraft show --methods cutmix,puzzlemix,saliency-grafting --images photos/[/bold]   some, on your files
     """
+    from saligraft.io.files import check_place
     from saligraft.names import METHODS, TOP_K, one_of
 
     paths = checked_paths(images, files, data, root, network, run)
+    check_place("--out", out, folder=True)
     for flag, value in (("--rows", rows), ("--size", size)):
         if value is not None and value < 1:
             raise ValueError(f"{flag} must be >= 1, got {value}")

@@ -22,6 +22,23 @@ def write_atomic(path: Path, text: str) -> None:
         aside.write_text(text, encoding="utf-8")
 
 
+def check_place(flag: str, path: Path, *, folder: bool) -> None:
+    """Refuse a place that cannot be written to since a file or folder is in the way, before the work begins.
+
+    Args:
+        flag: The option that names the place.
+        path: The place.
+        folder: Whether it becomes a folder; else a file.
+    """
+    if folder and path.exists() and not path.is_dir():
+        raise ValueError(f"{flag} must be a folder, got the file {path}")
+    if not folder and path.is_dir():
+        raise ValueError(f"{flag} must be the file to write, got the folder {path}")
+    for parent in path.parents:
+        if parent.exists() and not parent.is_dir():
+            raise ValueError(f"{flag} must be in a folder, got {path} below the file {parent}")
+
+
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """Write a file or folder under a temporary name in the block, then rename it to `path`; an error leaves nothing.
