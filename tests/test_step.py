@@ -303,6 +303,15 @@ def test_members_of_a_choice_that_differ_in_their_source_need_one_named() -> Non
     assert sg.GraftingStep(Counting(), choice, saliency_source="feature-map").source is not None
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int16])
+def test_class_indices_of_any_integer_dtype(dtype: torch.dtype) -> None:
+    images, labels = batch()
+    torch.manual_seed(0)
+    step = sg.GraftingStep(Counting(), sg.SaliencyGrafting(), generator=seeded())
+    twin = sg.GraftingStep(copy.deepcopy(step.model), sg.SaliencyGrafting(), generator=seeded())
+    assert torch.equal(step(images, labels.to(dtype)).loss, twin(images, labels).loss)
+
+
 def test_multi_hot_labels_through_the_binary_criterion() -> None:
     """Against torch's own: the mean of the originals' loss and that of the grafts by their mixed labels."""
     torch.manual_seed(0)
