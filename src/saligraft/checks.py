@@ -23,7 +23,7 @@ LARGEST_INT = 2**63 - 1
 SHAPES = {4: "(B, C, H, W)", 3: "(B, C, L)", 5: "(B, C, T, H, W)"}  # images, signals, videos, by number of dimensions
 ANY_SHAPE = tuple(SHAPES)
 REGRESSION = (
-    "regression needs a criterion of dense targets such as torch.nn.MSELoss(), and maps that need no classes, such as "
+    "regression needs a criterion for dense targets such as torch.nn.MSELoss(), and maps that need no classes, such as "
     "'feature-map'"
 )
 

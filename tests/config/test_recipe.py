@@ -68,7 +68,7 @@ def test_a_warm_up_as_long_as_the_run_never_mixes(method: str, warmup: int, neve
         ({"schedule": {"name": "piecewise-linear", "epochs": [0], "factors": [1e300]}}, "factors.0 must be less"),
         ({"network": {"name": "wrn-999994-1"}}, r"\[network\] depth must be <= 2000, got 999994"),
         ({"network": {"name": "wrn-10-99999999999999999999"}}, "width must be <= 1000, got 99999999999999999999"),
-        ({"network": {"options": {"num_classes": 3}}}, "options must not have 'num_classes', which is the data's"),
+        ({"network": {"options": {"num_classes": 3}}}, "options must not set 'num_classes', which comes from the data"),
         ({"network": {"name": "wrn-10-1000"}}, "wrn-10-1000 must have at most 10,000,000,000 parameters, got 73,9"),
         ({"network": {"name": "pyramidnet-9999992-1"}}, "depth must be <= 2000, got 9999992"),
         ({"network": {"name": "pyramidnet-20-99999999999"}}, "alpha must be <= 1000000, got 99999999999"),

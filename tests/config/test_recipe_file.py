@@ -97,7 +97,7 @@ def test_another_name_drops_what_the_old_name_s_keys_meant() -> None:
     base = {
         "method": {"name": "mixup", "options": {"alpha": 3.0}},
         "schedule": {"name": "step", "milestones": [1]},
-        "optimizer": {"name": "sgd", "lr": 0.3, "nesterov": True},
+        "optimizer": {"name": "sgd", "lr": 0.3, "momentum": 0.8, "nesterov": True, "betas": [0.8, 0.9]},
     }
     changes = {"method": {"name": "cutmix"}, "schedule": {"name": "cosine"}, "optimizer": {"name": "adam"}}
     merged = merge(base, changes)

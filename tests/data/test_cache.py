@@ -221,7 +221,7 @@ def test_of_processes_that_come_at_once_one_builds(folder: Path, tmp_path: Path)
 
 def test_a_killed_builder_leaves_no_trace(folder: Path, tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
-    arguments = (str(folder), str(tmp_path / "built"), context.Queue(), 600)  # in no hurry: it is killed in between
+    arguments = (str(folder), str(tmp_path / "built"), context.Queue(), 600)  # paused until it is killed
     worker = context.Process(target=_load, args=arguments)
     worker.start()
     deadline = time.monotonic() + 60

@@ -182,7 +182,7 @@ class NetworkSection(RecipeSection):
 
         for name, value in self.options.items():
             if name in ("num_classes", "in_channels"):
-                raise ValueError(f"options must not have {name!r}, which is the data's, got {value!r}")
+                raise ValueError(f"options must not set {name!r}, which comes from the data, got {value!r}")
             for number in value if isinstance(value, list | tuple) else [value]:
                 if isinstance(number, int | float):
                     not_absurd(name, number, most=10_000)

@@ -18,8 +18,8 @@ def salient_regions(
 ) -> Tensor:
     """S'': the cells whose softmax share S' exceeds `threshold` times the mean share (Eq. 3-4).
 
-    A flat map selects nothing, with a threshold below 1 every cell. A map that is not finite, or negative somewhere,
-    selects nothing.
+    A flat map selects nothing, or every cell if the threshold is below 1. A map that is not finite, or negative
+    somewhere, selects nothing.
 
     Args:
         saliency: (B, h, w).
