@@ -230,8 +230,8 @@ class SlurmLauncher:
         try:
             for job, handle in zip(jobs, handles, strict=True):
                 on_done(job, handle.exception())  # waits
-        except (KeyboardInterrupt, SystemExit):  # by SIGTERM
-            print("saligraft: the jobs keep running: before resuming, wait for them or scancel them", file=sys.stderr)
+        except KeyboardInterrupt:
+            print("saligraft: the jobs keep running: wait for them, or cancel them, before resuming", file=sys.stderr)
             raise
 
 
