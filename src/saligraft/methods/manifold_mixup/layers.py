@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from saligraft.hooks import SHOWN_NAMES, exclusive_use, first_tensor, watched
+from saligraft.names import listed
 from saligraft.saliency.token_maps import ImageShape, image_shape, read_map
 
 INPUT = "input"
@@ -60,8 +61,8 @@ def mixing_layers(network: nn.Module, images: Tensor) -> tuple[str, ...]:
         modules = _run_on_meta(network, images)
         ends = _stage_ends(network, modules)[:-1][:STAGES_MIXED] or _block_ends(network, modules)
         if not ends:
-            listed = ", ".join(map(repr, list(modules)[:SHOWN_NAMES]))
-            raise ValueError(f"layers must be named for this model, in which no stages were found; it has {listed}")
+            names = listed([repr(name) for name in modules], SHOWN_NAMES)
+            raise ValueError(f"layers must be named for this model, in which no stages were found; it has {names}")
         cached[shape] = (INPUT, *ends)
     return cached[shape]
 
