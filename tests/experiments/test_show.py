@@ -76,6 +76,10 @@ def test_files_with_one_name_or_numbers_are_named_after_their_folders(tmp_path: 
     assert read_images(files, 16).classes == ("cats", "dogs")
     save(tmp_path / "cats" / "2.png", (16, 16), "green")
     assert read_images([tmp_path / "cats"], 16).classes == ("cats 1", "cats 2")
+    (tmp_path / "links").mkdir()
+    for name, file in zip(("1.png", "2.png"), files, strict=True):  # as data version control leaves them
+        (tmp_path / "links" / name).symlink_to(file)
+    assert read_images([tmp_path / "links"], 16).classes == ("links 1", "links 2")
 
 
 @pytest.mark.parametrize(("mode", "colour"), [("L", "grey"), ("RGBA", "red"), ("P", "red"), ("1", "white")])

@@ -386,10 +386,10 @@ def read_images(paths: Sequence[Path], size: int) -> ImageData:
         raise ValueError(f"images must name at least 2 files, got {len(readable)}")
     stems = [file.stem for file, path in readable if file.parent in (path, path.parent)]
     by_folder = len(set(stems)) < len(stems) or any(stem.isdecimal() for stem in stems)
-    by_folder = by_folder and len({file.resolve().parent for file, _ in readable}) > 1
+    by_folder = by_folder and len({file.parent.resolve() for file, _ in readable}) > 1
     names: list[str] = []
     for file, path in readable:
-        folder, below = file.resolve().parent.name, file.parent not in (path, path.parent)
+        folder, below = file.parent.resolve().name, file.parent not in (path, path.parent)
         stem = f"{folder} {file.stem}" if file.stem.isdecimal() else file.stem
         names.append(_class_name(folder if below or by_folder else stem))
     classes = tuple(sorted(set(names)))
