@@ -220,6 +220,8 @@ def test_a_state_is_loaded_as_it_was() -> None:
     assert not torch.equal(state["maps"], other.maps)  # a copy was loaded
     with pytest.raises(ValueError, match="the state must hold 5 samples, got 4"):
         SaliencyMemory(samples=5).load_state_dict(state)
+    with pytest.raises(ValueError, match="the state must hold 'maps' and 'known', got 'steps_taken'"):
+        SaliencyMemory().load_state_dict({"steps_taken": torch.tensor(3)})
 
 
 def test_no_value_is_read_on_another_device() -> None:

@@ -283,6 +283,7 @@ def single_threaded_workers() -> Iterator[Callable[[], Executor]]:
             worker.terminate()
         for worker in workers:
             worker.join(SECONDS_TO_STOP)
+            worker.kill()  # if it is still running; its run resumes from the last checkpoint
         for pool in pools:  # waits for its thread: at exit, Python 3.11 writes to a pipe that this may be closing
             pool.shutdown(cancel_futures=True)
         raise

@@ -284,6 +284,8 @@ class SaliencyMemory:
         Args:
             state: State returned by `state_dict`.
         """
+        if not {"maps", "known"} <= state.keys():
+            raise ValueError(f"the state must hold 'maps' and 'known', got {', '.join(map(repr, state)) or 'nothing'}")
         if self.samples is not None and len(state["known"]) != self.samples:
             raise ValueError(f"the state must hold {self.samples} samples, got {len(state['known'])}")
         self.maps, self.known = state["maps"].clone(), state["known"].clone()
