@@ -33,7 +33,7 @@ def test_published_tables_follow_from_the_published_runs(
         experiment, rows = DEMO, demo_rows("laptop")
     else:
         assert kind == "reproduce"
-        experiment = EXPERIMENTS[folder.name if folder.name in words else words[0]]
+        experiment = EXPERIMENTS[folder.name.partition("-with-")[0]]
         root = Path(options["--data-root"][0]) if "--data-root" in options else None
         methods = options.get("--methods", [""])[0].split(",") if "--methods" in options else []
         rows = rows_of(experiment, "laptop", regime, root, options.get("--set", []), methods)
