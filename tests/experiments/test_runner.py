@@ -22,6 +22,7 @@ from rich.console import Console
 from tests.experiments.fake_job import jobs
 from tests.training.small_sets import write_small_sets
 
+from saligraft.experiments import runner
 from saligraft.experiments.experiment import MEASURES, Job, jobs_of, read_measures, rows_of
 from saligraft.experiments.paper import EXPERIMENTS, regime
 from saligraft.experiments.runner import (
@@ -291,6 +292,23 @@ def test_an_interruption_ends_a_training_at_once(monkeypatch: pytest.MonkeyPatch
     while not set(multiprocessing.active_children()) <= before:
         assert time.monotonic() - began < 60
         time.sleep(0.1)
+
+
+def ignore_sigterm() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+@pytest.mark.slow
+def test_an_interruption_ends_workers_that_ignore_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "SECONDS_TO_STOP", 0.1)
+    before, began = set(multiprocessing.active_children()), time.monotonic()
+    with pytest.raises(KeyboardInterrupt), single_threaded_workers() as start_worker:  # noqa: PT012
+        pool = start_worker()
+        pool.submit(ignore_sigterm).result()
+        pool.submit(time.sleep, 120)
+        raise KeyboardInterrupt
+    assert time.monotonic() - began < 120
+    assert set(multiprocessing.active_children()) <= before
 
 
 @pytest.mark.parametrize("terminal", [True, False])

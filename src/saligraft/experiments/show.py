@@ -367,8 +367,8 @@ def read_images(paths: Sequence[Path], size: int) -> ImageData:
 
     Returns:
         The images as a data set. Classes are the names of the files; those of their folders for files in folders below
-        one of `paths`, and where several files have one name or mere numbers. Numbers in a single folder follow its
-        name.
+        one of `paths`, and where several files have one name or mere numbers. In a single folder, numbers are
+        prefixed with its name.
     """
     readable: list[tuple[Path, Path]] = []
     squares = []
